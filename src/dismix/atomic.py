@@ -1,0 +1,64 @@
+"""Atomic writes: a file is either whole and in place, or absent.
+
+Everything the package writes goes through here, so a kill at any moment leaves no
+half-written result behind that a later run could mistake for a finished one.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dismix.errors import DisMixError
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; move it there when the block succeeds.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with replacing(f"{folder}/a.txt") as temporary:
+        ...         _ = temporary.write_text("whole")
+        ...     [p.name for p in Path(folder).iterdir()]
+        ['a.txt']
+    """
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # The suffix is kept last: writers such as Pillow choose the format by it.
+        handle, name = tempfile.mkstemp(
+            dir=path.parent, prefix=f".{path.stem}.", suffix=f".part{path.suffix}"
+        )
+    except OSError as error:
+        raise DisMixError(
+            f"cannot write here ({error.strerror})", file=path, cure="choose another output path"
+        ) from error
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with open(temporary, "rb") as written:
+            os.fsync(written.fileno())
+        # mkstemp makes private files; give the result the rights an ordinary open() would.
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write UTF-8 text atomically."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write JSON atomically, indented, with a final newline."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")

@@ -1,0 +1,1 @@
+"""Graded images: manifests, sources, annotators, splits, decoding, stores, phantoms."""

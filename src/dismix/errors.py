@@ -1,0 +1,41 @@
+"""The one exception users see: a single line that names the place and the cure."""
+
+from pathlib import Path
+
+
+class DisMixError(Exception):
+    """A mistake the user can repair.
+
+    The command line prints it as one line and exits with code 2; library users can
+    read its parts.
+
+    Args:
+        problem: What is wrong, in a few words, without a trailing full stop.
+        file: File at fault.
+        row: 1-based line in that file (the header of a CSV is line 1).
+        column: Column, field or option at fault.
+        cure: What to do about it.
+
+    Example:
+        >>> print(DisMixError("'x' is not a grade", file="a.csv", row=3, column="grade",
+        ...                   cure="write a whole number from 0 to 4"))
+        a.csv, row 3, column 'grade': 'x' is not a grade; write a whole number from 0 to 4
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        file: str | Path | None = None,
+        row: int | None = None,
+        column: str | None = None,
+        cure: str | None = None,
+    ) -> None:
+        self.problem, self.file, self.row, self.column, self.cure = problem, file, row, column, cure
+        place = [str(file)] if file is not None else []
+        if row is not None:
+            place.append(f"row {row}")
+        if column is not None:
+            place.append(f"column '{column}'")
+        text = (", ".join(place) + ": " if place else "") + problem + (f"; {cure}" if cure else "")
+        super().__init__(" ".join(text.split()))
