@@ -1,0 +1,330 @@
+"""Ordinal labels: one target type that every mixer and every grader shares.
+
+An image graded by several annotators has no single label. Its target is a law over the C
+ranks, from which each method takes the view it needs:
+
+========  ===========  ===================================================================
+view      shape        meaning
+========  ===========  ===================================================================
+probs     (B, C)       share of annotators who chose each rank (the "generic soft label")
+levels    (B, C-1)     share who graded *above* k (the paper's ordinal soft label)
+rank      (B,)         expected rank, the sum of the levels
+hard      (B,)         majority; ties go to the rank nearest the mean, then to the lower
+========  ===========  ===================================================================
+
+The distance between two targets is the 1-Wasserstein distance. It equals ``|y - y'|`` for
+single grades and does not take an image graded {0, 4} for one graded {2}, as the
+difference of expected ranks would.
+
+All of it is float32 whatever the images are, and works on any device.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dismix.errors import DisMixError
+
+# Vote shares are ratios of small integers: two of them are equal or differ by far more.
+_TIE = 1e-5
+
+
+def levels_from_probs(probs: Tensor) -> Tensor:
+    """Return ``s_k = P(rank > k)``.
+
+    Args:
+        probs: Class probabilities (..., C).
+
+    Returns:
+        Levels (..., C-1), non-increasing in k, within [0, 1].
+
+    Example:
+        >>> levels_from_probs(torch.tensor([0.25, 0.25, 0.5, 0.0, 0.0]))
+        tensor([0.7500, 0.5000, 0.0000, 0.0000])
+    """
+    # Summing the non-negative upper tail keeps the levels monotone in floating point too.
+    tail = probs.float().flip(-1).cumsum(-1).flip(-1)
+    return tail[..., 1:].clamp(0.0, 1.0)
+
+
+def probs_from_levels(levels: Tensor) -> Tensor:
+    """Invert :func:`levels_from_probs`; levels must be non-increasing.
+
+    Args:
+        levels: Levels (..., C-1), see :func:`monotone_levels` for those of a network.
+
+    Returns:
+        Class probabilities (..., C).
+
+    Example:
+        >>> probs_from_levels(torch.tensor([1.0, 1.0, 1.0, 0.5]))
+        tensor([0.0000, 0.0000, 0.0000, 0.5000, 0.5000])
+    """
+    levels = levels.float()
+    one = torch.ones_like(levels[..., :1])
+    return torch.cat([one, levels], -1) - torch.cat([levels, torch.zeros_like(one)], -1)
+
+
+def monotone_levels(levels: Tensor) -> Tensor:
+    """Return the running minimum, the paper's fail-safe for levels that a network made.
+
+    Args:
+        levels: Levels (..., C-1).
+
+    Example:
+        >>> monotone_levels(torch.tensor([0.9, 0.4, 0.6, 0.1]))
+        tensor([0.9000, 0.4000, 0.4000, 0.1000])
+    """
+    return levels.float().cummin(-1).values
+
+
+def majority_rank(probs: Tensor) -> Tensor:
+    """Return the modal rank; ties go to the rank nearest the mean, then to the lower one.
+
+    Args:
+        probs: Class probabilities (B, C).
+
+    Returns:
+        Ranks (B,), long.
+
+    Example:
+        Votes {0, 2, 2, 3, 3} tie between 2 and 3; their mean is 2.0.
+
+        >>> majority_rank(torch.tensor([[0.2, 0.0, 0.4, 0.4, 0.0]]))
+        tensor([2])
+    """
+    # paper: it says "majority" and is silent on ties, which {1, 1, 2, 2} makes common.
+    ranks = torch.arange(probs.shape[-1], device=probs.device, dtype=torch.float32)
+    probs = probs.float()
+    modal = probs >= probs.amax(-1, keepdim=True) - _TIE
+    gap = (ranks - (probs * ranks).sum(-1, keepdim=True)).abs()
+    gap = gap.masked_fill(~modal, torch.inf)
+    nearest = gap <= gap.amin(-1, keepdim=True) + _TIE
+    return nearest.int().argmax(-1)
+
+
+@dataclass(frozen=True)
+class OrdinalTarget:
+    """Targets of a batch: a law over the ranks for each image.
+
+    Build it with :meth:`from_labels`, :meth:`from_votes`, :meth:`from_rank`,
+    :meth:`from_probs` or :meth:`coerce`, which check their input.
+
+    Attributes:
+        probs: Class probabilities (B, C), float32, rows sum to one.
+        clean: (B,) bool, False for the rows of mixed images.
+
+    Example:
+        >>> nan = float("nan")
+        >>> target = OrdinalTarget.from_votes(torch.tensor([[3., 3., 4., 4.],
+        ...                                                 [0., 1., 1., nan]]), num_ranks=5)
+        >>> target.levels
+        tensor([[1.0000, 1.0000, 1.0000, 0.5000],
+                [0.6667, 0.0000, 0.0000, 0.0000]])
+        >>> target.hard, target.rank
+        (tensor([3, 1]), tensor([3.5000, 0.6667]))
+        >>> target.distance()[0, 1]
+        tensor(2.8333)
+    """
+
+    probs: Tensor
+    clean: Tensor
+
+    def __post_init__(self) -> None:
+        if self.probs.ndim != 2 or self.probs.shape[1] < 2:
+            raise DisMixError(f"target probabilities must be (B, C >= 2), got {_shape(self.probs)}")
+        if self.clean.shape != self.probs.shape[:1]:
+            raise DisMixError(f"clean must be ({len(self.probs)},), got {_shape(self.clean)}")
+
+    @classmethod
+    def from_probs(cls, probs: Tensor, clean: Tensor | None = None) -> "OrdinalTarget":
+        """Build from class probabilities (B, C); rows must be non-negative and sum to one."""
+        probs = probs.float()
+        if probs.ndim == 2 and len(probs):
+            wrong = (probs < -1e-6).any(1) | ((probs.sum(1) - 1).abs() > 1e-3)
+            wrong |= ~probs.isfinite().all(1)
+            if bool(wrong.any()):
+                row = int(wrong.int().argmax())
+                raise DisMixError(
+                    f"target row {row} is not a probability law: {probs[row].tolist()}",
+                    cure="each row must be non-negative and sum to 1",
+                )
+        probs = probs.clamp_min(0.0)
+        probs = probs / probs.sum(-1, keepdim=True)
+        if clean is None:
+            clean = torch.ones(len(probs), dtype=torch.bool, device=probs.device)
+        return cls(probs, clean)
+
+    @classmethod
+    def from_labels(cls, labels: Tensor | Sequence[int], num_ranks: int) -> "OrdinalTarget":
+        """Build one-hot targets from hard labels (B,) in 0..C-1.
+
+        Example:
+            >>> OrdinalTarget.from_labels([2, 0], num_ranks=3).levels
+            tensor([[1., 1.],
+                    [0., 0.]])
+        """
+        labels = torch.as_tensor(labels)
+        if labels.is_floating_point() or labels.dtype == torch.bool or labels.ndim != 1:
+            raise DisMixError(
+                f"labels must be whole numbers of shape (B,), got {labels.dtype} {_shape(labels)}",
+                cure="use from_rank for fractional ranks and from_votes for several annotators",
+            )
+        _check_range(labels, num_ranks, "label")
+        probs = torch.nn.functional.one_hot(labels.long(), num_ranks).float()
+        return cls(probs, torch.ones_like(labels, dtype=torch.bool))
+
+    @classmethod
+    def from_votes(cls, votes: Tensor, num_ranks: int) -> "OrdinalTarget":
+        """Build from the votes of A annotators, with gaps.
+
+        Args:
+            votes: (B, A). Floating point with NaN, or whole numbers with -1, where an
+                annotator did not grade the image. Every row needs at least one vote.
+            num_ranks: C.
+        """
+        if votes.ndim != 2:
+            raise DisMixError(f"votes must be (B, A), got {_shape(votes)}")
+        voted = ~votes.isnan() if votes.is_floating_point() else votes != -1
+        given = votes[voted]
+        if votes.is_floating_point() and bool((given != given.round()).any()):
+            value = float(given[given != given.round()][0])
+            raise DisMixError(f"vote {value:g} is not a whole number", cure="use from_rank")
+        _check_range(given, num_ranks, "vote")
+        if not bool(voted.any(1).all()):
+            row = int((~voted.any(1)).int().argmax())
+            raise DisMixError(f"image {row} has no vote", cure="drop it or give it a grade")
+        ranks = votes.masked_fill(~voted, 0).long()
+        counts = torch.nn.functional.one_hot(ranks, num_ranks) * voted.unsqueeze(-1)
+        probs = counts.sum(1).float() / voted.sum(1, keepdim=True)
+        return cls(probs, torch.ones(len(votes), dtype=torch.bool, device=votes.device))
+
+    @classmethod
+    def from_rank(cls, rank: Tensor | Sequence[float], num_ranks: int) -> "OrdinalTarget":
+        """Build the two-point law on floor(r), floor(r)+1 with mean r, for (B,) ranks.
+
+        Example:
+            >>> OrdinalTarget.from_rank([1.25, 2.0], num_ranks=4).probs
+            tensor([[0.0000, 0.7500, 0.2500, 0.0000],
+                    [0.0000, 0.0000, 1.0000, 0.0000]])
+        """
+        rank = torch.as_tensor(rank, dtype=torch.float32)
+        if rank.ndim != 1:
+            raise DisMixError(f"ranks must be (B,), got {_shape(rank)}")
+        _check_range(rank, num_ranks, "rank")
+        ranks = torch.arange(num_ranks, device=rank.device)
+        probs = (1.0 - (rank.unsqueeze(-1) - ranks).abs()).clamp_min(0.0)
+        return cls(probs, torch.ones(len(rank), dtype=torch.bool, device=rank.device))
+
+    @classmethod
+    def coerce(cls, target: "Tensor | OrdinalTarget", num_ranks: int) -> "OrdinalTarget":
+        """Accept whole-number labels (B,), probabilities (B, C) or a target as it is."""
+        if isinstance(target, OrdinalTarget):
+            if target.num_ranks != num_ranks:
+                raise DisMixError(f"target has {target.num_ranks} ranks, expected {num_ranks}")
+            return target
+        if target.ndim == 1:
+            return cls.from_labels(target, num_ranks)
+        if target.ndim != 2 or target.shape[1] != num_ranks or not target.is_floating_point():
+            raise DisMixError(
+                f"targets must be whole numbers (B,) or probabilities (B, {num_ranks}),"
+                f" got {target.dtype} {_shape(target)}"
+            )
+        return cls.from_probs(target)
+
+    @property
+    def num_ranks(self) -> int:
+        """C."""
+        return self.probs.shape[1]
+
+    @property
+    def levels(self) -> Tensor:
+        """Ordinal soft label (B, C-1)."""
+        return levels_from_probs(self.probs)
+
+    @property
+    def rank(self) -> Tensor:
+        """Expected rank (B,)."""
+        return self.levels.sum(-1)
+
+    @property
+    def hard(self) -> Tensor:
+        """Majority (B,), long, see :func:`majority_rank`."""
+        return majority_rank(self.probs)
+
+    def distance(self, other: "OrdinalTarget | None" = None, gaps: Tensor | None = None) -> Tensor:
+        """Return the 1-Wasserstein distances (B, B') to ``other``, by default to itself.
+
+        Args:
+            other: Targets of B' images.
+            gaps: Widths (C-1,) of the steps between neighbouring ranks, 1 by default.
+        """
+        other = self if other is None else other
+        if other.num_ranks != self.num_ranks:
+            raise DisMixError(
+                f"targets have {self.num_ranks} and {other.num_ranks} ranks and cannot be compared"
+            )
+        steps = (self.levels.unsqueeze(1) - other.levels.unsqueeze(0)).abs()
+        return steps.sum(-1) if gaps is None else (steps * gaps).sum(-1)
+
+    def mix(self, other: "OrdinalTarget", lam: Tensor | float) -> "OrdinalTarget":
+        """Return the mixture ``lam * self + (1 - lam) * other``, row by row.
+
+        Args:
+            other: Targets of the same shape.
+            lam: (B,) or a number within [0, 1]. Rows with 0 or 1 stay clean if their
+                source is.
+        """
+        if other.probs.shape != self.probs.shape:
+            raise DisMixError(
+                f"cannot mix targets {_shape(self.probs)} with {_shape(other.probs)}",
+                cure="both need the same batch and the same ranks",
+            )
+        lam = torch.as_tensor(lam, dtype=torch.float32, device=self.probs.device)
+        if bool(((lam < 0) | (lam > 1)).any()):
+            raise DisMixError(f"lam must lie within [0, 1], got {lam.tolist()}")
+        lam = lam.expand(len(self.probs))
+        clean = torch.where(lam == 1, self.clean, other.clean & (lam == 0))
+        weight = lam.unsqueeze(-1)
+        return OrdinalTarget(weight * self.probs + (1 - weight) * other.probs, clean)
+
+    def expand(self, views: int) -> "OrdinalTarget":
+        """Repeat each row ``views`` times: (B * views, C), views of an image side by side."""
+        return OrdinalTarget(
+            self.probs.repeat_interleave(views, 0), self.clean.repeat_interleave(views, 0)
+        )
+
+    def to(self, device: torch.device | str) -> "OrdinalTarget":
+        """Move to a device; the dtype stays float32."""
+        return OrdinalTarget(self.probs.to(device), self.clean.to(device))
+
+    def __getitem__(self, index: Tensor | slice | list[int]) -> "OrdinalTarget":
+        return OrdinalTarget(self.probs[index], self.clean[index])
+
+    def __len__(self) -> int:
+        return len(self.probs)
+
+    @staticmethod
+    def cat(targets: Sequence["OrdinalTarget"]) -> "OrdinalTarget":
+        """Concatenate along the batch."""
+        return OrdinalTarget(
+            torch.cat([t.probs for t in targets]), torch.cat([t.clean for t in targets])
+        )
+
+
+def _shape(tensor: Tensor) -> str:
+    return str(tuple(tensor.shape))
+
+
+def _check_range(values: Tensor, num_ranks: int, noun: str) -> None:
+    if num_ranks < 2:
+        raise DisMixError(f"an ordinal scale needs at least 2 ranks, got {num_ranks}")
+    # `not inside` rather than `outside`, so that NaN is caught too.
+    wrong = ~((values >= 0) & (values <= num_ranks - 1))
+    if bool(wrong.any()):
+        raise DisMixError(
+            f"{noun} {values[wrong].flatten()[0].item():g} is outside 0..{num_ranks - 1}",
+            cure="check the number of ranks, or number the ranks from 0",
+        )
