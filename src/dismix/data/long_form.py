@@ -1,0 +1,90 @@
+"""The long form of votes: a row for each (image, annotator, grade)."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dismix.errors import DisMixError
+
+KEYS = ("image", "annotator", "grade")
+
+
+def is_long(table: pd.DataFrame) -> bool:
+    """Return whether a table has the three columns of the long form.
+
+    Example:
+        >>> is_long(pd.DataFrame(columns=["image", "annotator", "grade"]))
+        True
+    """
+    columns = {str(c).strip() for c in table.columns}
+    return columns.issuperset(KEYS)
+
+
+def pivot_long(
+    table: pd.DataFrame, *, file: Path | None = None
+) -> tuple[pd.DataFrame, NDArray[np.int64]]:
+    """Turn the long form into one row an image and one column an annotator.
+
+    Args:
+        table: Columns image, annotator, grade; others must agree among the rows of an
+            image and are kept.
+        file: File to name in messages.
+
+    Returns:
+        The wide table, images in order of first appearance, and the line (N,) on which
+        each image first appears.
+
+    Raises:
+        DisMixError: An annotator graded an image twice with different grades, or rows of
+            one image disagree on its split, group or another column.
+
+    Example:
+        >>> wide, lines = pivot_long(pd.DataFrame({"image": ["a", "a", "b"],
+        ...     "annotator": ["x", "y", "y"], "grade": ["1", "2", "0"]}))
+        >>> wide.to_dict("list"), lines.tolist()
+        ({'image': ['a', 'b'], 'annotator_x': ['1', nan], 'annotator_y': ['2', '0']}, [2, 4])
+    """
+    table = table.rename(columns=lambda c: str(c).strip())
+    line = pd.Series(np.arange(len(table)) + 2, index=table.index)
+    for column in ("image", "annotator"):
+        missing = table[column].isna()
+        if missing.any():
+            raise DisMixError(
+                "is empty", file=file, row=int(line[missing].iloc[0]), column=column, cure="fill it"
+            )
+    _refuse_conflict(table, ["image", "annotator"], "grade", line, file)
+    others = [c for c in table.columns if c not in KEYS and not str(c).startswith("Unnamed")]
+    for column in others:
+        _refuse_conflict(table, ["image"], column, line, file)
+    first = table.drop_duplicates("image")
+    wide = first[["image", *others]].reset_index(drop=True)
+    votes = table.drop_duplicates(["image", "annotator"]).pivot(
+        index="image", columns="annotator", values="grade"
+    )
+    for annotator in sorted(votes.columns, key=str):
+        wide[f"annotator_{annotator}"] = votes[annotator].reindex(wide["image"]).to_numpy()
+    return wide, line[first.index].to_numpy(np.int64)
+
+
+def _refuse_conflict(
+    table: pd.DataFrame, keys: list[str], column: str, line: "pd.Series[int]", file: Path | None
+) -> None:
+    """Raise when rows with equal keys differ in a column, naming the two lines."""
+    kept = table.groupby(keys, sort=False)[column].transform("first")
+    values = table[column]
+    clash = (values != kept) & values.notna() & kept.notna()
+    if not clash.any():
+        return
+    at = clash.idxmax()
+    same = (table[keys] == table.loc[at, keys]).all(axis=1) & values.notna()
+    what = f"annotator '{table.loc[at, 'annotator']}'" if "annotator" in keys else "the rows"
+    raise DisMixError(
+        f"{what} of image '{table.loc[at, 'image']}' say '{values[at]}' here"
+        f" and '{kept[at]}' in row {line[same.idxmax()]}",
+        file=file,
+        row=int(line[at]),
+        column=column,
+        cure="keep one of the two",
+    )

@@ -1,0 +1,302 @@
+"""The data contract: one table, a row an image.
+
+========================  ==============================================================
+column                    content
+========================  ==============================================================
+``image``                 path, relative to the manifest's folder or absolute
+``split``                 ``train``, ``val`` or ``test`` (absent: all rows are ``train``)
+``group``                 optional: patient, eye pair, slide: rows that must stay together
+``grade``                 optional: the published or reference grade, 0..C-1
+``annotator_<id>``        optional, any number: that annotator's grade, empty = not graded
+anything else             kept as it is
+========================  ==============================================================
+
+Every row needs a grade or at least one vote. Training and validation use a row's votes
+when it has any and its grade otherwise; testing uses the grade when there is one. A table
+with the columns ``image, annotator, grade`` (the long form that labelling tools export)
+is turned into this form on reading.
+
+Beside ``name.csv`` may lie ``name.meta.json``: names of the ranks from low to high, and
+whether images are grey or need histogram equalisation. Without it the ranks are
+0..largest grade.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dismix import atomic
+from dismix.data.long_form import is_long, pivot_long
+from dismix.errors import DisMixError
+from dismix.registry import near_names
+
+if TYPE_CHECKING:
+    from dismix.labels import OrdinalTarget
+
+SPLITS = ("train", "val", "test")
+VOTE_PREFIX = "annotator_"
+
+
+@dataclass(frozen=True)
+class ManifestMeta:
+    """What holds for all images of a manifest.
+
+    Attributes:
+        ranks: Names of the ranks, low to high.
+        equalize: Equalise histograms before training (the paper does so for KOA).
+        grey: Images have one channel and stay so.
+        source: Where the data come from.
+        notes: Free text: licence, choices made on import.
+    """
+
+    ranks: tuple[str, ...]
+    equalize: bool = False
+    grey: bool = False
+    source: str = ""
+    notes: str = ""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A validated table of graded images; build with :func:`make_manifest` or read one.
+
+    Attributes:
+        table: One row an image, columns as the module says, index 0..N-1.
+        meta: Ranks and image settings.
+        root: Folder that relative image paths start from.
+        path: The file it was read from.
+        lines: (N,) line of each row in that file, for messages.
+    """
+
+    table: pd.DataFrame
+    meta: ManifestMeta
+    root: Path
+    path: Path | None = None
+    lines: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @property
+    def num_ranks(self) -> int:
+        """C."""
+        return len(self.meta.ranks)
+
+    @property
+    def annotators(self) -> list[str]:
+        """Names of the annotators, without the column prefix."""
+        return [c.removeprefix(VOTE_PREFIX) for c in vote_columns(self.table)]
+
+    @cached_property
+    def votes(self) -> NDArray[np.float64]:
+        """Votes (N, A), NaN where an annotator did not grade the image."""
+        return self.table[vote_columns(self.table)].to_numpy(np.float64, na_value=np.nan)
+
+    @cached_property
+    def grades(self) -> NDArray[np.float64]:
+        """Reference grades (N,), NaN where there is none."""
+        if "grade" not in self.table:
+            return np.full(len(self), np.nan)
+        return self.table["grade"].to_numpy(np.float64, na_value=np.nan)
+
+    @cached_property
+    def image_paths(self) -> list[Path]:
+        """Absolute paths of the images."""
+        return [self.root / p for p in self.table["image"]]
+
+    @property
+    def has_votes(self) -> NDArray[np.bool_]:
+        """(N,) True where at least one annotator graded the image."""
+        return np.asarray((~np.isnan(self.votes)).any(axis=1))
+
+    def target(self) -> "OrdinalTarget":
+        """Return the targets (N, C) by the rule of this module's head.
+
+        Reference grades of training and validation rows that have votes are not looked at.
+        """
+        import torch
+
+        from dismix.labels import OrdinalTarget
+
+        use_grade = ~self.has_votes | (
+            (self.table["split"] == "test").to_numpy() & ~np.isnan(self.grades)
+        )
+        votes = np.full((len(self), max(1, self.votes.shape[1])), np.nan)
+        votes[:, : self.votes.shape[1]] = self.votes
+        votes[use_grade] = np.nan
+        votes[use_grade, 0] = self.grades[use_grade]
+        return OrdinalTarget.from_votes(torch.from_numpy(votes), self.num_ranks)
+
+    def split(self, *names: str) -> "Manifest":
+        """Return the rows of the named splits.
+
+        Raises:
+            DisMixError: For an unknown split name.
+        """
+        for name in names:
+            if name not in SPLITS:
+                raise DisMixError(f"unknown split '{name}'", cure=near_names(name, list(SPLITS)))
+        return self.rows(self.table["split"].isin(names).to_numpy())
+
+    def rows(self, keep: NDArray[Any]) -> "Manifest":
+        """Return the rows given by a boolean mask or by positions."""
+        table = self.table[keep] if keep.dtype == bool else self.table.iloc[keep]
+        lines = self.lines[keep] if len(self.lines) else self.lines
+        return replace(self, table=table.reset_index(drop=True), lines=lines)
+
+    def with_table(self, table: pd.DataFrame) -> "Manifest":
+        """Return a manifest with another table of the same ranks and root, validated."""
+        return make_manifest(table, self.meta, self.root)
+
+
+def vote_columns(table: pd.DataFrame) -> list[str]:
+    """Return the columns that hold annotators' votes, in the table's order."""
+    return [c for c in table.columns if str(c).startswith(VOTE_PREFIX)]
+
+
+def make_manifest(
+    table: pd.DataFrame,
+    meta: ManifestMeta | None,
+    root: str | Path,
+    *,
+    path: Path | None = None,
+    lines: NDArray[np.int64] | None = None,
+) -> Manifest:
+    """Validate a table and wrap it.
+
+    Args:
+        table: Columns as the module's head says; grades may still be text.
+        meta: None infers the ranks from the largest grade.
+        root: Folder that relative image paths start from.
+        path: File to name in messages.
+        lines: (N,) line of each row in that file.
+
+    Raises:
+        DisMixError: Naming file, row and column, at the first problem.
+
+    Example:
+        >>> table = pd.DataFrame({"image": ["a.png", "b.png"], "annotator_ann": [0, 2],
+        ...                       "annotator_bob": [1, None]})
+        >>> manifest = make_manifest(table, None, ".")
+        >>> manifest.num_ranks, manifest.annotators, manifest.target().rank.tolist()
+        (3, ['ann', 'bob'], [0.5, 2.0])
+    """
+    from dismix.data.validate import first_problem, normalise
+
+    lines = np.arange(len(table)) + 2 if lines is None else np.asarray(lines)
+    table = normalise(table)
+    problem = first_problem(table, None if meta is None else len(meta.ranks))
+    if problem is not None:
+        row = None if problem.row is None else int(lines[problem.row])
+        raise DisMixError(
+            problem.message, file=path, row=row, column=problem.column, cure=problem.cure
+        )
+    grade_columns = [*vote_columns(table), *(["grade"] if "grade" in table else [])]
+    if meta is None:
+        largest = int(max(table[c].max() for c in grade_columns if table[c].notna().any()))
+        meta = ManifestMeta(ranks=tuple(str(rank) for rank in range(max(largest, 1) + 1)))
+    return Manifest(table, meta, Path(root).absolute(), path, lines)
+
+
+def read_manifest(path: str | Path) -> Manifest:
+    """Read and validate a manifest, wide or long, CSV or Parquet.
+
+    Args:
+        path: The file, or a folder that holds ``manifest.csv``.
+
+    Raises:
+        DisMixError: Naming file, row and column, at the first problem.
+    """
+    path = Path(path)
+    if path.is_dir():
+        path = path / "manifest.csv"
+    table = read_table(path)
+    lines = np.arange(len(table)) + 2
+    if is_long(table):
+        table, lines = pivot_long(table, file=path)
+    return make_manifest(table, read_meta(path), path.parent, path=path, lines=lines)
+
+
+def write_manifest(manifest: Manifest, path: str | Path) -> None:
+    """Write the table (CSV or, by its ending, Parquet) and ``<stem>.meta.json`` beside it.
+
+    Image paths are written relative to the new folder when they lie below it.
+    """
+    path = Path(path)
+    folder = path.parent.absolute()
+    table = manifest.table.copy()
+    table["image"] = [_relative(p, folder) for p in manifest.image_paths]
+    # The meta file first: a kill in between leaves no manifest with guessed ranks.
+    atomic.write_json(meta_path(path), {**asdict(manifest.meta), "ranks": [*manifest.meta.ranks]})
+    with atomic.replacing(path) as temporary:
+        if path.suffix == ".parquet":
+            _needs_pyarrow(path)
+            table.to_parquet(temporary, index=False)
+        else:
+            table.to_csv(temporary, index=False, lineterminator="\n")
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """Read a CSV as text (empty cells are missing) or a Parquet file."""
+    if not path.is_file():
+        raise DisMixError(
+            "no such file", file=path, cure="give a manifest, or make one with `dismix data import`"
+        )
+    if path.suffix == ".parquet":
+        _needs_pyarrow(path)
+        return pd.read_parquet(path)
+    try:
+        return pd.read_csv(path, dtype=str, skipinitialspace=True, encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DisMixError("is not UTF-8 text", file=path, cure="save it as UTF-8 CSV") from error
+    except pd.errors.EmptyDataError as error:
+        raise DisMixError("is empty", file=path, cure="it needs a header and rows") from error
+    except pd.errors.ParserError as error:
+        raise DisMixError(
+            f"is no CSV table ({error})", file=path, cure="check quotes and commas"
+        ) from error
+
+
+def meta_path(path: Path) -> Path:
+    """Return the path of a manifest's meta file."""
+    return path.with_suffix(".meta.json")
+
+
+def read_meta(path: Path) -> ManifestMeta | None:
+    """Read the meta file beside a manifest, or return None when there is none."""
+    file = meta_path(path)
+    if not file.is_file():
+        return None
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        ranks = content["ranks"]
+        if not isinstance(ranks, list) or len(ranks) < 2:
+            raise TypeError("'ranks' must list at least two names")
+        return ManifestMeta(**{**content, "ranks": tuple(str(r) for r in ranks)})
+    except (ValueError, KeyError, TypeError) as error:
+        raise DisMixError(
+            f"is not a manifest's meta file ({error})",
+            file=file,
+            cure='it needs {"ranks": ["low", ..., "high"]}; delete it to infer the ranks',
+        ) from error
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return (path.relative_to(folder) if path.is_relative_to(folder) else path).as_posix()
+
+
+def _needs_pyarrow(path: Path) -> None:
+    from importlib.util import find_spec
+
+    if find_spec("pyarrow") is None:
+        raise DisMixError(
+            "Parquet needs pyarrow",
+            file=path,
+            cure="pip install 'dismix[parquet]', or use CSV",
+        )

@@ -1,0 +1,154 @@
+"""Checks on a manifest's table, shared by reading (stop at the first) and `data check` (all)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+_SPLIT_NAMES = {"training": "train", "valid": "val", "validation": "val", "testing": "test"}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong with the table.
+
+    Attributes:
+        code: Short machine-readable name.
+        message: What is wrong.
+        cure: What to do.
+        row: Position in the table (0-based), or None when it concerns the whole table.
+        column: Column at fault.
+    """
+
+    code: str
+    message: str
+    cure: str
+    row: int | None = None
+    column: str | None = None
+
+
+def normalise(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a copy with stripped names and cells, a split column, and numeric grades.
+
+    Cells that are no numbers are left as they are for :func:`problems` to name.
+    """
+    table = table.rename(columns=lambda c: str(c).strip()).reset_index(drop=True)
+    # Spreadsheets export empty trailing columns.
+    empty = [c for c in table.columns if c.startswith("Unnamed:") and table[c].isna().all()]
+    table = table.drop(columns=empty)
+    for column in table.columns[[pd.api.types.is_string_dtype(t) for t in table.dtypes]]:
+        stripped = table[column].str.strip()
+        table[column] = stripped.mask(stripped == "")
+    if "split" not in table:
+        table["split"] = "train"
+    elif pd.api.types.is_string_dtype(table["split"]):
+        table["split"] = table["split"].str.lower().replace(_SPLIT_NAMES)
+    for column in grade_columns(table):
+        numbers = pd.to_numeric(table[column], errors="coerce")
+        if numbers.notna().equals(table[column].notna()):
+            whole = numbers.isna() | (numbers == np.floor(numbers))
+            table[column] = numbers.astype("Int64") if whole.all() else numbers
+    return table
+
+
+def grade_columns(table: pd.DataFrame) -> list[str]:
+    """Return the columns that hold grades: ``grade`` and the annotators'."""
+    return [c for c in table.columns if c == "grade" or str(c).startswith("annotator_")]
+
+
+def first_problem(table: pd.DataFrame, num_ranks: int | None) -> Problem | None:
+    """Return the first problem of a normalised table, or None."""
+    return next(problems(table, num_ranks), None)
+
+
+def problems(table: pd.DataFrame, num_ranks: int | None) -> Iterator[Problem]:
+    """Yield every problem of a normalised table.
+
+    Args:
+        table: As :func:`normalise` returns it.
+        num_ranks: C where it is known; None accepts any non-negative grade.
+
+    Example:
+        >>> table = normalise(pd.DataFrame({"image": ["a.png"], "grade": ["7"]}))
+        >>> first_problem(table, 5).message
+        '7 is outside the range 0..4'
+    """
+    if "image" not in table:
+        yield Problem(
+            "no-image-column", f"no column 'image' among {list(table.columns)}",
+            "name the image column 'image', or map it: `dismix data import FILE --image COLUMN`",
+        )  # fmt: skip
+        return
+    columns = grade_columns(table)
+    if not columns:
+        yield Problem(
+            "no-grade-column", f"no column 'grade' or 'annotator_...' among {list(table.columns)}",
+            "map them: `dismix data import FILE --grade COLUMN` or `--annotator COLUMN`",
+        )  # fmt: skip
+        return
+    if len(table) == 0:
+        yield Problem("no-rows", "has a header but no rows", "add a row for each image")
+        return
+    yield from _image_problems(table)
+    yield from _split_problems(table)
+    for column in columns:
+        yield from _grade_problems(table[column], num_ranks)
+    for row in np.flatnonzero(table[columns].isna().all(axis=1)):
+        yield Problem(
+            "not-graded", "the image has neither a grade nor a vote", "grade it or drop the row",
+            int(row), columns[0],
+        )  # fmt: skip
+    yield from _group_problems(table)
+
+
+def _image_problems(table: pd.DataFrame) -> Iterator[Problem]:
+    image = table["image"]
+    for row in np.flatnonzero(image.isna()):
+        yield Problem("no-image", "is empty", "give the image's path", int(row), "image")
+    for row in np.flatnonzero(image.duplicated() & image.notna()):
+        yield Problem(
+            "image-twice", f"'{image[row]}' is listed a second time",
+            "list each image once, with a column for each annotator", int(row), "image",
+        )  # fmt: skip
+
+
+def _split_problems(table: pd.DataFrame) -> Iterator[Problem]:
+    known = table["split"].isin(["train", "val", "test"])
+    for row in np.flatnonzero(~known):
+        value = table["split"][row]
+        text = "is empty" if pd.isna(value) else f"unknown split '{value}'"
+        yield Problem("bad-split", text, "use train, val or test", int(row), "split")
+
+
+def _grade_problems(values: "pd.Series[float]", num_ranks: int | None) -> Iterator[Problem]:
+    numbers = pd.to_numeric(values, errors="coerce")
+    top = np.inf if num_ranks is None else num_ranks - 1
+    scale = "a whole number from 0" + ("" if num_ranks is None else f" to {num_ranks - 1}")
+    not_number = numbers.isna() & values.notna()
+    broken = numbers.notna() & (numbers != np.floor(numbers))
+    outside = numbers.notna() & ~broken & ((numbers < 0) | (numbers > top))
+    for row in np.flatnonzero(not_number | broken):
+        yield Problem(
+            "not-a-grade", f"'{values.iloc[row]}' is not a whole number",
+            f"write {scale}, or leave it empty", int(row), str(values.name),
+        )  # fmt: skip
+    for row in np.flatnonzero(outside):
+        limit = "0 or more" if num_ranks is None else f"0..{num_ranks - 1}"
+        yield Problem(
+            "out-of-range", f"{int(numbers.iloc[row])} is outside the range {limit}",
+            f"write {scale}; ranks are numbered from 0", int(row), str(values.name),
+        )  # fmt: skip
+
+
+def _group_problems(table: pd.DataFrame) -> Iterator[Problem]:
+    if "group" not in table:
+        return
+    home = table.groupby("group", sort=False)["split"].transform("first")
+    for row in np.flatnonzero(table["group"].notna() & (table["split"] != home)):
+        yield Problem(
+            "group-in-two-splits",
+            f"group '{table['group'][row]}' is in split '{home[row]}' and in"
+            f" '{table['split'][row]}'",
+            "keep all images of a patient in one split", int(row), "group",
+        )  # fmt: skip
