@@ -1,0 +1,172 @@
+"""Manifest: the contract, read and written, and what bad tables get."""
+
+import json
+from importlib.util import find_spec
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dismix.data.manifest import ManifestMeta, make_manifest, read_manifest, write_manifest
+from dismix.data.validate import normalise, problems
+from dismix.errors import DisMixError
+
+WIDE = """image,split,group,grade,annotator_ann,annotator_bob,camera
+a.png,train,p1,1,1,2,X
+b.png,train,p1,,0,,Y
+c.png,val,p2,2,1,1,X
+d.png,test,p3,2,0,0,X
+e.png,test,p4,0,,,X
+"""
+
+
+@pytest.fixture
+def wide(tmp_path):
+    path = tmp_path / "graded.csv"
+    path.write_text(WIDE)
+    return path
+
+
+def test_targets_use_votes_for_training_and_the_reference_for_testing(wide):
+    manifest = read_manifest(wide)
+    assert manifest.num_ranks == 3
+    assert manifest.annotators == ["ann", "bob"]
+    assert manifest.target().rank.tolist() == [1.5, 0.0, 1.0, 2.0, 0.0]
+    assert manifest.table["camera"].tolist() == ["X", "Y", "X", "X", "X"]
+
+
+def test_hidden_grades_of_validation_rows_do_not_matter(wide):
+    manifest = read_manifest(wide)
+    table = manifest.table.assign(grade=[0, 0, 0, 2, 0])
+    changed = manifest.with_table(table)
+    assert changed.target().rank.tolist() == manifest.target().rank.tolist()
+
+
+def test_split_keeps_line_numbers(wide):
+    test = read_manifest(wide).split("test")
+    assert test.lines.tolist() == [5, 6]
+    assert [p.name for p in test.image_paths] == ["d.png", "e.png"]
+    with pytest.raises(DisMixError, match="did you mean 'test'"):
+        test.split("tets")
+
+
+def test_round_trip_with_meta(wide, tmp_path):
+    manifest = make_manifest(
+        read_manifest(wide).table,
+        ManifestMeta(ranks=("none", "mild", "severe", "worst"), equalize=True, grey=True),
+        tmp_path,
+    )
+    write_manifest(manifest, tmp_path / "out" / "again.csv")
+    again = read_manifest(tmp_path / "out" / "again.csv")
+    assert again.meta == manifest.meta
+    assert again.num_ranks == 4
+    assert again.image_paths == manifest.image_paths
+    np.testing.assert_array_equal(again.votes, manifest.votes)
+
+
+def test_paths_below_the_manifest_are_written_relative(wide, tmp_path):
+    write_manifest(read_manifest(wide), tmp_path / "again.csv")
+    assert read_manifest(tmp_path / "again.csv").table["image"][0] == "a.png"
+
+
+def test_parquet_without_pyarrow_says_how(wide, tmp_path):
+    manifest = read_manifest(wide)
+    if find_spec("pyarrow"):
+        write_manifest(manifest, tmp_path / "m.parquet")
+        assert len(read_manifest(tmp_path / "m.parquet")) == 5
+    else:
+        with pytest.raises(DisMixError, match=r"dismix\[parquet\]"):
+            write_manifest(manifest, tmp_path / "m.parquet")
+
+
+def test_long_form_becomes_wide(tmp_path):
+    path = tmp_path / "long.csv"
+    path.write_text("image,annotator,grade,split\na,x,1,train\na,y,2,train\nb,y,0,test\n")
+    manifest = read_manifest(path)
+    assert manifest.annotators == ["x", "y"]
+    assert np.isnan(manifest.votes[1, 0])
+    assert manifest.lines.tolist() == [2, 4]
+
+
+def test_long_form_conflict_names_both_rows(tmp_path):
+    path = tmp_path / "long.csv"
+    path.write_text("image,annotator,grade\na,x,1\na,y,2\na,x,2\n")
+    with pytest.raises(DisMixError, match=r"row 4, column 'grade': annotator 'x'.* in row 2"):
+        read_manifest(path)
+    path.write_text("image,annotator,grade,split\na,x,1,train\na,y,2,test\n")
+    with pytest.raises(DisMixError, match="row 3, column 'split'"):
+        read_manifest(path)
+
+
+def test_table_exported_by_a_spreadsheet(tmp_path):
+    path = tmp_path / "sheet.csv"
+    path.write_bytes("image , grade ,,\n a.png , 1 ,,\nb.png,0.0,,\n".encode("utf-8-sig"))
+    manifest = read_manifest(path)
+    assert manifest.table["image"].tolist() == ["a.png", "b.png"]
+    assert manifest.grades.tolist() == [1, 0]
+    assert manifest.table["split"].tolist() == ["train", "train"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("image,grade\n", "no rows"),
+        ("file,grade\na,1\n", "no column 'image'"),
+        ("image,label\na,1\n", "no column 'grade'"),
+        ("image,grade\na,1\nb,x\n", "row 3, column 'grade': 'x' is not a whole number"),
+        ("image,grade\na,1\nb,1.5\n", "row 3, column 'grade': '1.5' is not a whole number"),
+        ("image,grade\na,1\nb,-1\n", "row 3, column 'grade': -1 is outside"),
+        ("image,grade\na,1\na,1\n", "row 3, column 'image': 'a' is listed a second time"),
+        ("image,grade\n,1\n", "row 2, column 'image': is empty"),
+        ("image,grade\na,\n", "row 2, column 'grade': the image has neither"),
+        ("image,split,grade\na,dev,1\n", "row 2, column 'split': unknown split 'dev'"),
+        ("image,split,group,grade\na,train,p,1\nb,test,p,1\n", "row 3, column 'group'"),
+        ('image,grade\n"a,1\n', "is no CSV table"),
+    ],
+)
+def test_bad_tables_are_named_with_row_and_column(tmp_path, text, message):
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    with pytest.raises(DisMixError, match=message) as error:
+        read_manifest(path)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_missing_and_undecodable_files(tmp_path):
+    with pytest.raises(DisMixError, match="no such file"):
+        read_manifest(tmp_path / "absent.csv")
+    path = tmp_path / "latin.csv"
+    path.write_bytes("image,grade\nmüller.png,1\n".encode("latin-1"))
+    with pytest.raises(DisMixError, match="UTF-8"):
+        read_manifest(path)
+
+
+@pytest.mark.parametrize("meta", ["{", "[]", '{"ranks": ["a"]}', '{"ranks": ["a","b"], "x": 1}'])
+def test_bad_meta_is_named(wide, meta):
+    wide.with_suffix(".meta.json").write_text(meta)
+    with pytest.raises(DisMixError, match=r"graded\.meta\.json: is not a manifest's meta file"):
+        read_manifest(wide)
+
+
+def test_grades_above_the_named_ranks_are_refused(wide):
+    wide.with_suffix(".meta.json").write_text(json.dumps({"ranks": ["low", "high"]}))
+    with pytest.raises(DisMixError, match=r"2 is outside the range 0\.\.1"):
+        read_manifest(wide)
+
+
+def test_all_problems_are_found_not_only_the_first():
+    table = pd.DataFrame({"image": ["a", None, "a"], "grade": ["9", "x", None], "split": "train"})
+    codes = [p.code for p in problems(normalise(table), 5)]
+    assert sorted(codes) == ["image-twice", "no-image", "not-a-grade", "not-graded", "out-of-range"]
+
+
+def test_writing_leaves_nothing_half_done(wide, tmp_path, monkeypatch):
+    manifest = read_manifest(wide)
+    out = tmp_path / "out"
+    monkeypatch.setattr(pd.DataFrame, "to_csv", lambda *a, **k: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        write_manifest(manifest, out / "m.csv")
+    assert not (out / "m.csv").exists()
+    assert [p.name for p in out.iterdir()] == ["m.meta.json"]

@@ -1,0 +1,55 @@
+"""Atomic writes: whole or absent, also when the process is killed."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+
+from dismix import atomic
+from dismix.errors import DisMixError
+
+
+def test_failure_keeps_the_old_file_and_leaves_no_rest(tmp_path):
+    path = tmp_path / "result.json"
+    atomic.write_json(path, {"old": 1})
+    with pytest.raises(RuntimeError), atomic.replacing(path) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError
+    assert path.read_text() == '{\n  "old": 1\n}\n'
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_killed_writer_leaves_the_old_file(tmp_path):
+    path = tmp_path / "result.txt"
+    atomic.write_text(path, "old")
+    code = (
+        "import sys, time\nfrom dismix import atomic\n"
+        f"with atomic.replacing({str(path)!r}) as t:\n"
+        "    t.write_text('half'); print('writing', flush=True); time.sleep(60)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    time.sleep(0.05)
+    assert path.read_text() == "old"
+
+
+def test_result_has_ordinary_rights(tmp_path):
+    mask = os.umask(0o022)
+    try:
+        atomic.write_text(tmp_path / "a.txt", "x")
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE((tmp_path / "a.txt").stat().st_mode) == 0o644
+
+
+def test_a_file_in_the_way_of_the_folder_is_named(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(DisMixError, match="cannot write here"):
+        atomic.write_text(tmp_path / "file" / "a.txt", "x")

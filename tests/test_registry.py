@@ -1,0 +1,32 @@
+"""Registries: listable, refuse duplicates, offer near names."""
+
+import pytest
+
+from dismix.errors import DisMixError
+from dismix.registry import Registry
+
+
+@pytest.fixture
+def colours() -> Registry[int]:
+    registry: Registry[int] = Registry("colour")
+    registry.register("red")(1)
+    registry.register("green")(2)
+    return registry
+
+
+def test_entries_are_listed_in_order(colours):
+    assert list(colours) == ["green", "red"]
+    assert "red" in colours
+    assert len(colours) == 2
+
+
+def test_unknown_name_offers_near_ones_or_all(colours):
+    with pytest.raises(DisMixError, match=r"unknown colour 'gren'; did you mean 'green'\?"):
+        colours["gren"]
+    with pytest.raises(DisMixError, match="choose one of green, red"):
+        colours["zzzzzz"]
+
+
+def test_duplicate_is_an_error(colours):
+    with pytest.raises(ValueError, match="twice"):
+        colours.register("red")(3)
