@@ -16,7 +16,7 @@ def near_names(name: str, known: list[str]) -> str:
         >>> near_names("idird", ["idrid", "koa"])
         "did you mean 'idrid'?"
     """
-    close = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.6)
     if close:
         return "did you mean " + " or ".join(f"'{c}'" for c in close) + "?"
     return "choose one of " + ", ".join(known)
