@@ -1,0 +1,1 @@
+"""The generator: an autoencoder with an ordinal and a non-ordinal codebook."""

@@ -1,0 +1,49 @@
+import pytest
+import torch
+
+from dismix.generator.config import GeneratorConfig
+from dismix.generator.model import Generator
+from dismix.generator.starting import standardise, start_from_data
+
+
+def rng(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_standardise_gives_mean_zero_and_deviation_one() -> None:
+    features = 3 + 0.01 * torch.randn(4, 6, 8, 8, generator=rng())
+    projection = torch.nn.Conv2d(6, 3, 1)
+    standardise(projection, features)
+    output = projection(features)
+    torch.testing.assert_close(output.mean((0, 2, 3)), torch.zeros(3), atol=2e-3, rtol=0.0)
+    torch.testing.assert_close(output.std((0, 2, 3)), torch.ones(3), atol=1e-3, rtol=0.0)
+
+
+@pytest.mark.parametrize("codebooks", ["dual", "single"])
+def test_start_spreads_the_choices_and_keeps_the_mode(codebooks: str) -> None:
+    config = GeneratorConfig(
+        num_ranks=5, arch="tiny", nonordinal_codes=128, ordinal_codes=64, codebooks=codebooks
+    )
+    model = Generator.seeded(config, seed=0).train()
+    images, levels = torch.rand(4, 1, 64, 64, generator=rng()) * 2 - 1, torch.rand(4, 4)
+    before = model(images, levels).nonordinal.indices.unique().numel()
+    filled = start_from_data(model, images, levels, rng(1))
+    assert filled == {"quantize": 128} | ({"quantize_ordinal": 64} if codebooks == "dual" else {})
+    assert model.training
+    model(images, levels)
+    assert before < 20
+    assert model.quantize.usage.fraction() > 0.9
+    if model.quantize_ordinal is not None:
+        assert model.quantize_ordinal.usage.fraction() > 0.9
+
+
+def test_a_published_nonordinal_branch_is_left_alone() -> None:
+    model = Generator.seeded(GeneratorConfig(num_ranks=5, arch="tiny", nonordinal_codes=64), seed=0)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    start_from_data(model, torch.rand(2, 1, 64, 64, generator=rng()), None, rng(), nonordinal=False)
+    changed = {name for name, t in model.state_dict().items() if not torch.equal(t, before[name])}
+    assert changed == {
+        "quant_conv_ordinal.weight",
+        "quant_conv_ordinal.bias",
+        "quantize_ordinal.embedding.weight",
+    }
