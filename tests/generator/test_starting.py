@@ -1,9 +1,10 @@
 import pytest
 import torch
 
+from dismix.generator.codes import Codes
 from dismix.generator.config import GeneratorConfig
 from dismix.generator.model import Generator
-from dismix.generator.starting import standardise, start_from_data
+from dismix.generator.starting import standardise, start_from_data, start_from_published
 
 
 def rng(seed: int = 0) -> torch.Generator:
@@ -47,3 +48,35 @@ def test_a_published_nonordinal_branch_is_left_alone() -> None:
         "quant_conv_ordinal.bias",
         "quantize_ordinal.embedding.weight",
     }
+
+
+@pytest.mark.parametrize("ordinal_dim", [4, 6])
+def test_published_tensors_decode_z_n_as_before_whatever_z_o_says(ordinal_dim: int) -> None:
+    config = GeneratorConfig(num_ranks=5, arch="tiny", nonordinal_codes=64, ordinal_dim=ordinal_dim)
+    source = Generator.seeded(config, seed=1)
+    post = torch.nn.Conv2d(4, 16, 1)
+    published = {
+        name: tensor
+        for name, tensor in source.state_dict().items()
+        if name.startswith(("encoder.", "decoder.", "quant_conv.", "quantize."))
+    }
+    published |= {f"post_quant_conv.{n}": t.detach() for n, t in post.named_parameters()}
+    model = Generator.seeded(config, seed=0)
+    assert start_from_published(model, published | {"loss.other": torch.zeros(1)}) == ["loss.other"]
+
+    images = torch.rand(2, 1, 64, 64, generator=rng()) * 2 - 1
+    with torch.no_grad():
+        codes = model.encode(images)
+        assert torch.equal(codes.nonordinal, source.encode(images).nonordinal)
+        expected = source.decoder(post(codes.nonordinal))
+        torch.testing.assert_close(model.decode(codes), expected)
+        other = Codes(torch.randn(codes.ordinal.shape, generator=rng()), codes.nonordinal)
+        torch.testing.assert_close(model.decode(other), expected)
+    copied = torch.equal(model.quant_conv_ordinal.bias[:4], model.quant_conv.bias)
+    assert copied == (ordinal_dim == 4)
+
+
+def test_a_codebook_of_another_size_is_reported() -> None:
+    model = Generator.seeded(GeneratorConfig(num_ranks=5, arch="tiny", nonordinal_codes=64), seed=0)
+    published = {"quantize.embedding.weight": torch.zeros(16384, 4)}
+    assert start_from_published(model, published) == ["quantize.embedding.weight"]

@@ -1,14 +1,19 @@
-"""First values that depend on data: latents of unit scale, codebooks that cover them.
+"""First values: from a published first stage, or from data.
 
-At random first weights the features of different images differ by a hundredth of their
-offset, all positions then share one code, and training has to escape from that.
+A published vq-f8 file fills what it can, and the decoder starts by reading z_n alone. From
+data come latents of unit scale and codebooks that cover them: at random first weights the
+features of different images differ by a hundredth of their offset, all positions then
+share one code, and training has to escape from that.
 """
+
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
 from dismix.generator.codebook import Codebook
 from dismix.generator.model import Generator
+from dismix.generator.weights import widen_post_quant
 
 
 @torch.no_grad()
@@ -81,3 +86,42 @@ def start_from_data(
             filled[name] = codebook.revive(queries, rng)
     model.train(was_training)
     return filled
+
+
+@torch.no_grad()
+def start_from_published(model: Generator, tensors: Mapping[str, Tensor]) -> list[str]:
+    """Copy the tensors of a published first stage; return the names that found no place.
+
+    ``post_quant_conv`` starts as [0 | published], so that the first step decodes z_n as the
+    published model does; the ordinal projection starts as a copy of ``quant_conv``.
+
+    Args:
+        model: Generator to start.
+        tensors: Published tensors by their own names, such as those that
+            `dismix.generator.weights.load_pretrained` leaves to its caller.
+
+    Example:
+        >>> from dismix.generator.config import GeneratorConfig
+        >>> model = Generator.seeded(GeneratorConfig(num_ranks=5, arch="tiny"), seed=0)
+        >>> published = nn.Conv2d(4, 16, 1)
+        >>> _ = nn.init.ones_(published.weight)
+        >>> start_from_published(
+        ...     model, {f"post_quant_conv.{k}": v for k, v in published.state_dict().items()}
+        ... )
+        []
+        >>> model.post_quant_conv.weight[0].flatten().detach()
+        tensor([0., 0., 0., 0., 1., 1., 1., 1.])
+    """
+    given = dict(tensors)
+    weight, bias = given.get("post_quant_conv.weight"), given.get("post_quant_conv.bias")
+    if weight is not None and bias is not None and weight.shape[1] == model.config.code_dim:
+        wide, _ = widen_post_quant(weight, bias, ordinal_dim=model.config.ordinal_width)
+        given["post_quant_conv.weight"] = wide
+    for part in ("weight", "bias"):
+        if f"quant_conv.{part}" in given:
+            given[f"quant_conv_ordinal.{part}"] = given[f"quant_conv.{part}"]
+    state = model.state_dict()
+    placed = {n for n, t in given.items() if n in state and state[n].shape == t.shape}
+    for name in placed:
+        state[name].copy_(given[name])
+    return sorted(set(tensors) - placed)
