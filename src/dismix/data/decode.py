@@ -1,0 +1,265 @@
+"""Image files to 8-bit arrays, by one documented rule for every kind of file.
+
+JPEG, PNG, WebP, TIFF and BMP are read by Pillow, DICOM by :mod:`dismix.data.dicom`.
+
+* The number of pixels is read from the header and checked before anything is decoded.
+* The EXIF orientation is applied; colour profiles are not.
+* 16-bit grey maps 0..65535 to 0..255, whatever the image holds, so that equal values stay
+  equal from image to image. ``bits=12`` maps 0..4095 instead (larger values become white).
+* Whole numbers outside 0..65535 and floating-point pixels have no range of their own: the
+  finite minimum and maximum of the image become 0 and 255, NaN and infinities 0.
+* Transparent pixels are laid on black; palettes become RGB; CMYK becomes RGB.
+* Of a file with several frames or pages, the first is taken.
+* Grey from colour is the luminance (ITU-R 601); colour from grey repeats the channel.
+"""
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from dismix.errors import DisMixError
+
+Channels = Literal[1, 3]
+Fit = Literal["stretch", "pad", "crop"]
+Source = str | Path | bytes
+Stream = io.BufferedReader | io.BytesIO
+
+MAX_PIXELS = 64_000_000
+_PILLOW_PIXELS = 178_956_970
+# A closed list: Pillow's other readers include ones that start external programs.
+_FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP")
+_KINDS = "JPEG, PNG, WebP, TIFF, BMP or DICOM"
+# Pillow calls results from 3 target sizes "visually indistinguishable" from full decoding.
+_REDUCING_GAP = 3
+_DICOM_SUFFIXES = (".dcm", ".dicom")
+_SKIP = "or leave it out (--on-error skip)"
+
+
+def decode_image(
+    source: Source,
+    *,
+    channels: Channels | None = None,
+    max_pixels: int = MAX_PIXELS,
+    bits: int = 16,
+    near_size: int | None = None,
+) -> NDArray[np.uint8]:
+    """Decode one image file.
+
+    Args:
+        source: Path of the file, or its bytes.
+        channels: 1 for grey, 3 for RGB, None for what the file holds.
+        max_pixels: Files with more pixels are refused before they are decoded. Pillow's
+            own bound of 178,956,970 stays.
+        bits: Bits in use of 16-bit grey pixels.
+        near_size: The array will be resized to about this side: a JPEG of more than
+            three times the size may be decoded at a half, a quarter or an eighth.
+
+    Returns:
+        Pixels (H, W, channels), uint8.
+
+    Raises:
+        DisMixError: The file cannot be used; the message names it and the cure.
+
+    Example:
+        >>> data = io.BytesIO()
+        >>> Image.new("RGBA", (4, 2), (200, 100, 0, 255)).save(data, "PNG")
+        >>> decode_image(data.getvalue())[0, 0], decode_image(data.getvalue(), channels=1).shape
+        (array([200, 100,   0], dtype=uint8), (2, 4, 1))
+    """
+    with opened(source) as (stream, name):
+        return decode_stream(
+            stream,
+            name,
+            channels=channels,
+            max_pixels=max_pixels,
+            bits=bits,
+            near_size=near_size,
+        )
+
+
+@contextmanager
+def opened(source: Source) -> Iterator[tuple[Stream, str]]:
+    """Open a path or bytes; yields the stream and a name for messages.
+
+    What the system says against reading, then or later, becomes a DisMixError.
+    """
+    if isinstance(source, bytes):
+        yield io.BytesIO(source), "<bytes>"
+        return
+    try:
+        with open(source, "rb") as stream:
+            yield stream, os.fspath(source)
+    except FileNotFoundError:
+        raise DisMixError(
+            "file not found", file=source, cure=f"correct the path, {_SKIP}"
+        ) from None
+    except IsADirectoryError:
+        raise DisMixError("is a folder, not an image", file=source, cure="name a file") from None
+    except PermissionError:
+        raise DisMixError(
+            "may not be read by this user", file=source, cure=f"change its rights, {_SKIP}"
+        ) from None
+    except OSError as error:
+        raise DisMixError(
+            f"cannot be read ({error.strerror})", file=source, cure=f"check the disk, {_SKIP}"
+        ) from None
+
+
+def decode_stream(
+    stream: Stream,
+    name: str,
+    *,
+    channels: Channels | None = None,
+    max_pixels: int = MAX_PIXELS,
+    bits: int = 16,
+    near_size: int | None = None,
+) -> NDArray[np.uint8]:
+    """Decode an open file; see :func:`decode_image`. ``name`` is used in messages only."""
+    start = stream.read(132)
+    stream.seek(0)
+    if not start:
+        raise DisMixError("file is empty", file=name, cure=f"copy it again, {_SKIP}")
+    if start[128:] == b"DICM" or name.lower().endswith(_DICOM_SUFFIXES):
+        from dismix.data.dicom import decode_dicom
+
+        pixels = decode_dicom(stream, name, max_pixels=max_pixels)
+    else:
+        try:
+            pixels = _decode_pillow(stream, name, max_pixels, bits, near_size)
+        except DisMixError:
+            raise
+        except UnidentifiedImageError:
+            raise DisMixError(
+                "is not an image that can be read", file=name, cure=f"use {_KINDS}, {_SKIP}"
+            ) from None
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+            raise too_large(name, min(max_pixels, _PILLOW_PIXELS)) from None
+        # Damaged files make Pillow's readers raise almost anything (struct.error, SyntaxError).
+        except Exception as error:
+            state = "cut short" if "truncated" in str(error) else "damaged"
+            raise DisMixError(
+                f"image is {state}", file=name, cure=f"copy or export it again, {_SKIP}"
+            ) from error
+    return with_channels(pixels, channels)
+
+
+def too_large(name: str, max_pixels: int, size: tuple[int, int] | None = None) -> DisMixError:
+    """Return the error for an image with more than ``max_pixels`` pixels."""
+    shape = f"{size[0]} x {size[1]} pixels" if size else "image"
+    return DisMixError(
+        f"{shape} is over the limit of {max_pixels:,} pixels",
+        file=name,
+        cure=f"shrink it, raise max_pixels, {_SKIP}",
+    )
+
+
+def _decode_pillow(
+    stream: Stream, name: str, max_pixels: int, bits: int, near_size: int | None
+) -> NDArray[np.uint8]:
+    with Image.open(stream, formats=_FORMATS) as image:
+        if image.width * image.height > max_pixels:
+            raise too_large(name, max_pixels, image.size)
+        if near_size is not None:
+            image.draft(None, (near_size * _REDUCING_GAP,) * 2)
+        # White-is-zero TIFFs: Pillow inverts 8-bit ones only. Asked for before the tags go.
+        white_is_zero = getattr(image, "tag_v2", {}).get(262) == 0
+        image.load()
+        ImageOps.exif_transpose(image, in_place=True)
+        if image.mode.startswith(("I", "F")):
+            values = _to_8_bits(np.asarray(image), bits)
+            return 255 - values if white_is_zero and image.mode != "F" else values
+        return np.asarray(_flattened(image, name))
+
+
+def _flattened(image: Image.Image, name: str) -> Image.Image:
+    """Return the image as L or RGB, transparent parts on black."""
+    if image.mode in ("L", "RGB") and "transparency" not in image.info:
+        return image
+    if image.mode in ("LA", "La") or (image.mode == "L" and "transparency" in image.info):
+        layers = image.convert("RGBA")
+        grey = Image.new("L", image.size)
+        grey.paste(layers.getchannel("R"), mask=layers.getchannel("A"))
+        return grey
+    if image.mode in ("RGBA", "RGBa", "PA") or "transparency" in image.info:
+        layers = image.convert("RGBA")
+        flat = Image.new("RGB", image.size)
+        flat.paste(layers, mask=layers.getchannel("A"))
+        return flat
+    if image.mode == "1":
+        return image.convert("L")
+    if image.mode in ("P", "CMYK", "YCbCr", "RGBX", "HSV"):
+        return image.convert("RGB")
+    raise DisMixError(
+        f"colour mode {image.mode} is not supported", file=name, cure=f"export it as RGB, {_SKIP}"
+    )
+
+
+def _to_8_bits(values: NDArray[np.generic], bits: int) -> NDArray[np.uint8]:
+    """Map grey values of more than 8 bits (H, W) to uint8 by the rule of this module."""
+    levels = values.astype(np.float64)
+    finite = np.isfinite(levels)
+    if not finite.any():
+        return np.zeros(levels.shape, np.uint8)
+    low, high = float(levels[finite].min()), float(levels[finite].max())
+    if values.dtype.kind in "iu" and low >= 0 and high <= 65535:
+        low, high = 0.0, float(2**bits - 1)
+    levels[~finite] = low
+    scaled = np.rint((levels - low) * 255 / max(high - low, 1e-300))
+    return np.clip(scaled, 0, 255).astype(np.uint8)
+
+
+def with_channels(pixels: NDArray[np.uint8], channels: Channels | None) -> NDArray[np.uint8]:
+    """Return pixels (H, W) or (H, W, 1 or 3) with the channels asked for, None for as is."""
+    if pixels.ndim == 2:
+        pixels = pixels[:, :, None]
+    if channels == 1 and pixels.shape[2] == 3:
+        pixels = np.asarray(Image.fromarray(pixels).convert("L"))[:, :, None]
+    elif channels == 3 and pixels.shape[2] == 1:
+        pixels = np.repeat(pixels, 3, axis=2)
+    return np.ascontiguousarray(pixels)
+
+
+def resize(pixels: NDArray[np.uint8], size: int, fit: Fit = "stretch") -> NDArray[np.uint8]:
+    """Resize to a square with an antialiased bicubic filter.
+
+    Args:
+        pixels: (H, W, channels), uint8.
+        size: Side of the result.
+        fit: "stretch" ignores the proportions, as the paper does; "pad" keeps them with
+            black bars; "crop" keeps them and takes the middle square.
+
+    Returns:
+        (size, size, channels), uint8.
+
+    Example:
+        >>> resize(np.full((10, 20, 1), 7, np.uint8), 4, "pad")[:, :, 0]
+        array([[0, 0, 0, 0],
+               [7, 7, 7, 7],
+               [7, 7, 7, 7],
+               [0, 0, 0, 0]], dtype=uint8)
+    """
+    height, width, channels = pixels.shape
+    if (height, width) == (size, size):
+        return pixels
+    image = Image.fromarray(pixels[:, :, 0] if channels == 1 else pixels)
+    box, target = (0.0, 0.0, float(width), float(height)), (size, size)
+    if fit == "crop":
+        side = min(width, height)
+        left, top = (width - side) / 2, (height - side) / 2
+        box = (left, top, left + side, top + side)
+    elif fit == "pad":
+        scale = size / max(width, height)
+        target = (max(1, round(width * scale)), max(1, round(height * scale)))
+    small = image.resize(target, Image.Resampling.BICUBIC, box, reducing_gap=_REDUCING_GAP)
+    if target != (size, size):
+        canvas = Image.new(small.mode, (size, size))
+        canvas.paste(small, ((size - target[0]) // 2, (size - target[1]) // 2))
+        small = canvas
+    return np.asarray(small).reshape(size, size, channels)

@@ -1,0 +1,92 @@
+"""How a file becomes a row of an image store, and how a store is named."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dismix.data.decode import MAX_PIXELS, Channels, Fit, decode_stream, opened, resize
+from dismix.errors import DisMixError
+
+# Raise it whenever the same file and settings would give other bytes.
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class StoreSettings:
+    """How files become rows of a store.
+
+    Attributes:
+        size: Side of the square images.
+        channels: 1 keeps or makes grey, 3 RGB.
+        fit: How other proportions become square, see :func:`dismix.data.decode.resize`.
+        max_pixels: Files with more pixels are refused.
+        bits: Bits in use of 16-bit grey files.
+    """
+
+    size: int = 256
+    channels: Channels = 3
+    fit: Fit = "stretch"
+    max_pixels: int = MAX_PIXELS
+    bits: int = 16
+
+    def __post_init__(self) -> None:
+        for name, valid, rule in (
+            ("size", self.size >= 1, "a positive whole number"),
+            ("channels", self.channels in get_args(Channels), "1 (grey) or 3 (RGB)"),
+            ("fit", self.fit in get_args(Fit), " or ".join(get_args(Fit))),
+            ("max_pixels", self.max_pixels >= 1, "a positive whole number"),
+            ("bits", 1 <= self.bits <= 16, "1 to 16"),
+        ):
+            if not valid:
+                raise DisMixError(f"{name} is {getattr(self, name)!r}", cure=f"give {rule}")
+
+
+class ChangedFileError(DisMixError):
+    """A file's content is not the one that named the store."""
+
+
+def load_image(
+    path: str | Path, settings: StoreSettings, digest: str | None = None
+) -> NDArray[np.uint8]:
+    """Decode and resize one file as a store does.
+
+    Args:
+        path: Image file.
+        settings: Size, channels and the like.
+        digest: SHA-256 that the content must have.
+
+    Returns:
+        Pixels (channels, size, size), uint8.
+    """
+    with opened(path) as (stream, name):
+        if digest and hashlib.file_digest(stream, "sha256").hexdigest() != digest:
+            raise ChangedFileError(
+                "changed while the image store was built", file=name, cure="run again"
+            )
+        stream.seek(0)
+        pixels = decode_stream(
+            stream,
+            name,
+            channels=settings.channels,
+            max_pixels=settings.max_pixels,
+            bits=settings.bits,
+            near_size=settings.size,
+        )
+    return np.ascontiguousarray(resize(pixels, settings.size, settings.fit).transpose(2, 0, 1))
+
+
+def store_key(digests: Sequence[str], settings: StoreSettings) -> str:
+    """Return the name of the store of these contents, in this order, with these settings.
+
+    Example:
+        >>> store_key(["ab"], StoreSettings()) == store_key(["ab"], StoreSettings(size=128))
+        False
+    """
+    text = json.dumps([FORMAT, asdict(settings), list(digests)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
