@@ -1,0 +1,76 @@
+"""Random numbers that belong to an image, not to its place in a file.
+
+Votes, splits and subsets all start from one seed. Numbers drawn in file order would change
+for every image below an inserted row; here each key (an image's name, a group) is hashed with
+the seed, so an image keeps its draw whatever other rows exist and in whatever order.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+_WORDS_PER_BLOCK = 8
+
+
+def image_keys(paths: Sequence[Path]) -> list[str]:
+    """Name each image by the fewest trailing parts of its path that tell all of them apart.
+
+    The folder above the data set is left out, so that a copy elsewhere, or a manifest written
+    into another folder, gives the same draws.
+
+    Example:
+        >>> image_keys([Path("/data/idrid/train/001.jpg"), Path("/data/idrid/test/001.jpg")])
+        ['train/001.jpg', 'test/001.jpg']
+    """
+    parts = [path.parts for path in paths]
+    for depth in range(1, max((len(p) for p in parts), default=0) + 1):
+        keys = ["/".join(p[-depth:]) for p in parts]
+        if len(set(keys)) == len(keys):
+            return keys
+    return [path.as_posix() for path in paths]
+
+
+def keyed_uniforms(
+    keys: Sequence[str], width: int, *, seed: int, purpose: str
+) -> NDArray[np.float64]:
+    """Draw ``width`` uniform numbers in [0, 1) for each key.
+
+    Args:
+        keys: N strings, such as image paths.
+        width: Numbers for each key; the first ones do not depend on ``width``.
+        seed: Any whole number.
+        purpose: What the draw is for; draws with different purposes are independent.
+
+    Returns:
+        (N, width) numbers with 53 random bits each, the same on every machine.
+
+    Example:
+        >>> keyed_uniforms(["a.png", "b.png"], 2, seed=0, purpose="votes").round(3)
+        array([[0.748, 0.622],
+               [0.085, 0.735]])
+    """
+    blocks = -(-width // _WORDS_PER_BLOCK)
+    digests = b"".join(
+        hashlib.blake2b(
+            f"{purpose}\0{seed}\0{block}\0{key}".encode("utf-8", "surrogateescape")
+        ).digest()
+        for key in keys
+        for block in range(blocks)
+    )
+    words = np.frombuffer(digests, dtype="<u8").reshape(len(keys), blocks * _WORDS_PER_BLOCK)
+    # The top 53 bits are what a float64 in [0, 1) can hold.
+    return (words[:, :width] >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def drawn_order(keys: Sequence[str], *, seed: int, purpose: str) -> NDArray[np.int64]:
+    """Return the positions (N,) of the keys in random order, whatever order they come in.
+
+    Example:
+        >>> drawn_order(["a.png", "b.png", "c.png"], seed=0, purpose="votes")
+        array([1, 0, 2])
+    """
+    draws = keyed_uniforms(keys, 1, seed=seed, purpose=purpose)[:, 0]
+    return np.lexsort((np.asarray(keys, dtype=str), draws)).astype(np.int64)

@@ -1,0 +1,244 @@
+"""Validation, scarcity subsets and folds: stratified, groups kept whole, from one seed.
+
+Rows are stratified by what a user has: the majority of their votes, or the grade where nobody
+voted. A true grade beside votes (simulated annotators) is never looked at, and validation rows
+are scored against their votes likewise. All draws hang on image and group names, so the order
+of the rows does not matter, nor does the folder the data lie in.
+"""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dismix.data.draws import drawn_order, image_keys
+from dismix.data.manifest import SPLITS, Manifest, make_manifest
+from dismix.data.stratify import choose_groups
+from dismix.errors import DisMixError
+from dismix.registry import near_names
+
+
+def split_validation(manifest: Manifest, share: float = 0.15, *, seed: int) -> Manifest:
+    """Move a part of the training rows to validation.
+
+    Each rank gives ``share`` of its images, at least one and never all, as long as two groups
+    hold it; the whole is ``share`` of the training rows, rounded. A rank that one group holds
+    alone stays in training, with a warning.
+
+    Args:
+        manifest: Without validation rows; test rows are left alone.
+        share: The paper's 15 %.
+        seed: Same seed, same split.
+
+    Returns:
+        The same rows in the same order, some of them now ``val``.
+
+    Raises:
+        DisMixError: If there are validation rows already, no training rows, or ``share`` is
+            not within (0, 1).
+
+    Example:
+        >>> import pandas as pd
+        >>> from dismix.data.manifest import make_manifest
+        >>> table = pd.DataFrame({"image": [f"{i}.png" for i in range(40)], "grade": [0, 1] * 20})
+        >>> split = split_validation(make_manifest(table, None, "."), seed=0)
+        >>> split.table.groupby(["split", "grade"]).size().to_dict()
+        {('train', 0): 17, ('train', 1): 17, ('val', 0): 3, ('val', 1): 3}
+    """
+    if not 0 < share < 1:
+        raise DisMixError(f"validation share {share:g} is not between 0 and 1", cure="use 0.15")
+    if (manifest.table["split"] == "val").any():
+        raise DisMixError(
+            "already has validation rows",
+            file=manifest.path,
+            cure="use them, or merge them into train first (merge_splits, {'val': 'train'})",
+        )
+    rows = _rows(manifest, "train")
+    rank, group, keys = _strata(manifest, rows)
+    order = drawn_order(keys, seed=seed, purpose="validation")
+    groups = _composition(rank, group, len(keys), manifest.num_ranks)
+    chosen = np.zeros(len(keys), dtype=bool)
+    chosen[order] = choose_groups(groups[order], share)
+    _warn_lonely(groups, manifest, "it stays in training and validation has none of it")
+    split = manifest.table["split"].to_numpy(dtype=object, copy=True)
+    split[rows[chosen[group]]] = "val"
+    return _with_split(manifest, split, f"validation {share:.0%} of train, seed {seed}")
+
+
+def scarcity_subset(
+    manifest: Manifest, share: float = 0.1, *, at_least: int = 10, seed: int
+) -> Manifest:
+    """Keep a part of the training rows of each rank; validation and test stay as they are.
+
+    The paper's scarce setting: 10 % of each rank but 10 images or more (all of them where a
+    rank has fewer). Generator and grader must see the same subset: make it once, write it, and
+    train both from that file. Rows are drawn one by one, also within a group: all that is kept
+    stays in training, so nothing leaks. A larger share contains a smaller one of the same seed.
+
+    Args:
+        manifest: Rows other than ``train`` are kept.
+        share: Within (0, 1].
+        at_least: Fewest images of a rank.
+        seed: Same seed, same subset.
+
+    Returns:
+        The kept rows in their old order.
+    """
+    if not 0 < share <= 1 or at_least < 0:
+        raise DisMixError(
+            f"cannot keep a share of {share:g}, at least {at_least}",
+            cure="give a share above 0 and up to 1, and 0 or more images",
+        )
+    rows = _rows(manifest, "train")
+    keys = image_keys(manifest.image_paths)
+    rows = rows[drawn_order([keys[i] for i in rows], seed=seed, purpose="scarcity")]
+    rank = _majority(manifest, rows)
+    keep = (manifest.table["split"] != "train").to_numpy(dtype=bool, copy=True)
+    for c in range(manifest.num_ranks):
+        of_rank = rows[rank == c]
+        count = max(at_least, int(np.floor(share * len(of_rank) + 0.5)))
+        keep[of_rank[:count]] = True
+    note = f"scarcity subset {share:.0%} of each rank, at least {at_least}, seed {seed}"
+    return _noted(manifest.rows(keep), note)
+
+
+def k_fold(
+    manifest: Manifest, k: int, *, seed: int, held_out: Literal["val", "test"] = "val"
+) -> list[Manifest]:
+    """Make k folds, for sets too small for one split.
+
+    Args:
+        manifest: Its ``train`` and ``val`` rows are pooled and dealt into k folds.
+        k: Number of folds, 2 or more.
+        seed: Same seed, same folds.
+        held_out: What the fold held out is called. ``val`` (default) leaves test rows alone.
+            ``test`` is for sets without a test split: each row is tested once, by its grade
+            where it has one; take validation rows from the rest with ``split_validation``.
+
+    Returns:
+        k manifests with all rows in the same order; fold i is held out in the i-th.
+    """
+    from sklearn.model_selection import StratifiedGroupKFold
+
+    if held_out == "test" and (manifest.table["split"] == "test").any():
+        raise DisMixError(
+            "already has test rows",
+            file=manifest.path,
+            cure="hold out 'val', or merge them into train first (merge_splits, {'test': 'train'})",
+        )
+    rows = _rows(manifest, "train", "val")
+    rank, group, keys = _strata(manifest, rows)
+    groups = _composition(rank, group, len(keys), manifest.num_ranks)
+    if not 2 <= k <= len(keys):
+        raise DisMixError(
+            f"cannot make {k} folds of {len(keys)} groups", cure=f"give 2 to {len(keys)} folds"
+        )
+    _warn_lonely(groups, manifest, "one fold trains without it")
+    _warn_few(groups, manifest, k)
+    # Rows by name, so that the order of the file cannot reach the shuffle below.
+    images = image_keys(manifest.image_paths)
+    order = np.lexsort((np.array([images[i] for i in rows]), group))
+    folder = StratifiedGroupKFold(n_splits=k, shuffle=True, random_state=seed % 2**32)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The least populated class")
+        folds = list(folder.split(order, rank[order], group[order]))
+    result = []
+    for i, (_, held) in enumerate(folds):
+        split = manifest.table["split"].to_numpy(dtype=object, copy=True)
+        split[rows] = "train"
+        split[rows[order[held]]] = held_out
+        result.append(_with_split(manifest, split, f"fold {i + 1} of {k}, seed {seed}"))
+    return result
+
+
+def merge_splits(manifest: Manifest, names: Mapping[str, str]) -> Manifest:
+    """Rename splits, such as ``{"val": "train"}`` to take KOA's validation rows for training.
+
+    Example:
+        >>> import pandas as pd
+        >>> from dismix.data.manifest import make_manifest
+        >>> table = pd.DataFrame({"image": ["a", "b"], "grade": [0, 1], "split": ["train", "val"]})
+        >>> merged = merge_splits(make_manifest(table, None, "."), {"val": "train"})
+        >>> merged.table["split"].tolist()
+        ['train', 'train']
+    """
+    for name in (*names, *names.values()):
+        if name not in SPLITS:
+            raise DisMixError(f"unknown split '{name}'", cure=near_names(name, list(SPLITS)))
+    split = np.array([names.get(name, name) for name in manifest.table["split"]], dtype=object)
+    moves = ", ".join(f"{old} into {new}" for old, new in names.items())
+    return _with_split(manifest, split, f"merged {moves}")
+
+
+def _rows(manifest: Manifest, *splits: str) -> NDArray[np.int64]:
+    rows = np.flatnonzero(manifest.table["split"].isin(splits).to_numpy(dtype=bool))
+    if not len(rows):
+        raise DisMixError(
+            f"has no rows in {' or '.join(splits)}",
+            file=manifest.path,
+            column="split",
+            cure="mark the rows to learn from as 'train'",
+        )
+    return rows
+
+
+def _majority(manifest: Manifest, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Majority of the votes of each row, or its grade where nobody voted."""
+    hard: NDArray[np.int64] = manifest.rows(rows).target().hard.numpy()
+    return hard
+
+
+def _strata(
+    manifest: Manifest, rows: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], list[str]]:
+    """Rank and group number of each row, and the groups' names; a row may be its own group."""
+    images = image_keys(manifest.image_paths)
+    names = [f"image {images[i]}" for i in rows]
+    if "group" in manifest.table:
+        group = manifest.table["group"].iloc[rows]
+        known = group.notna().to_numpy(dtype=bool)
+        names = [f"group {g}" if k else n for g, k, n in zip(group, known, names, strict=True)]
+    keys, number = np.unique(np.asarray(names, dtype=str), return_inverse=True)
+    return _majority(manifest, rows), number.astype(np.int64), keys.tolist()
+
+
+def _composition(
+    rank: NDArray[np.int64], group: NDArray[np.int64], num_groups: int, num_ranks: int
+) -> NDArray[np.int64]:
+    """Count the images of each rank in each group, (G, C)."""
+    counts = np.zeros((num_groups, num_ranks), dtype=np.int64)
+    np.add.at(counts, (group, rank), 1)
+    return counts
+
+
+def _warn_lonely(groups: NDArray[np.int64], manifest: Manifest, effect: str) -> None:
+    for c in np.flatnonzero((groups > 0).sum(axis=0) == 1):
+        warnings.warn(
+            f"a single group of images holds rank '{manifest.meta.ranks[c]}': {effect}",
+            stacklevel=3,
+        )
+
+
+def _warn_few(groups: NDArray[np.int64], manifest: Manifest, k: int) -> None:
+    holders = (groups > 0).sum(axis=0)
+    few = [manifest.meta.ranks[c] for c in np.flatnonzero((holders > 1) & (holders < k))]
+    if few:
+        names = ", ".join(f"'{name}'" for name in few)
+        warnings.warn(f"fewer than {k} groups hold rank {names}: some folds lack it", stacklevel=3)
+
+
+def _with_split(manifest: Manifest, split: NDArray[np.object_], note: str) -> Manifest:
+    """Replace the split column; the check that no group is split runs again."""
+    table = manifest.table.assign(split=split)
+    made = make_manifest(
+        table, manifest.meta, manifest.root, path=manifest.path, lines=manifest.lines
+    )
+    return _noted(made, note)
+
+
+def _noted(manifest: Manifest, note: str) -> Manifest:
+    notes = "; ".join(part for part in (manifest.meta.notes, note) if part)
+    return replace(manifest, meta=replace(manifest.meta, notes=notes))
