@@ -1,0 +1,152 @@
+"""`dismix data check`: find everything wrong with a data set, not only the first thing.
+
+Reading a manifest stops at the first problem; the check reads it leniently, lists all problems
+of the table (:mod:`dismix.data.table_checks`), then opens every image once
+(:mod:`dismix.data.image_checks`).
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dismix.data.findings import Finding, Report, by_severity
+from dismix.data.image_checks import image_findings
+from dismix.data.long_form import is_long, pivot_long
+from dismix.data.manifest import Manifest, ManifestMeta, read_meta, read_table
+from dismix.data.sources import SOURCES, guess_source
+from dismix.data.table_checks import Sheet, table_findings
+from dismix.data.validate import normalise
+from dismix.errors import DisMixError
+from dismix.progress import Progress
+
+
+def check_path(
+    path: str | Path,
+    *,
+    images: bool = True,
+    near: bool = True,
+    mirrored: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """Check a manifest file, a folder that holds ``manifest.csv``, or a published folder.
+
+    Args:
+        path: What to check. A published folder is read by the source that recognises it.
+        images: Open the image files.
+        near: Search for near-identical pictures, not only for identical files.
+        mirrored: Search for pictures mirrored left to right too.
+        progress: Called with (stage, done, total).
+
+    Raises:
+        DisMixError: There is nothing here to check.
+    """
+    path = Path(path)
+    if path.is_dir() and not (path / "manifest.csv").is_file():
+        source = guess_source(path)
+        if source is None:
+            raise DisMixError(
+                f"holds no manifest.csv and no known layout ({', '.join(SOURCES)})",
+                file=path,
+                cure="name a manifest, or make one with `dismix data import`",
+            )
+        return check_manifest(
+            source.read(path), images=images, near=near, mirrored=mirrored, progress=progress
+        )
+    file = path / "manifest.csv" if path.is_dir() else path
+    if not file.exists():
+        raise DisMixError("no such file or folder", file=file, cure="correct the path")
+    sheet, findings = read_leniently(file)
+    if sheet is None:
+        return Report(str(file), findings=by_severity(findings))
+    report = check_sheet(sheet, images=images, near=near, mirrored=mirrored, progress=progress)
+    return replace(report, findings=by_severity([*findings, *report.findings]))
+
+
+def check_manifest(
+    manifest: Manifest,
+    *,
+    images: bool = True,
+    near: bool = True,
+    mirrored: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """Check a manifest that was read already; arguments as for :func:`check_path`."""
+    lines = manifest.lines if len(manifest.lines) else np.arange(len(manifest)) + 2
+    title = str(manifest.path or manifest.root)
+    sheet = Sheet(normalise(manifest.table), manifest.meta, manifest.root, title, lines)
+    return check_sheet(sheet, images=images, near=near, mirrored=mirrored, progress=progress)
+
+
+def check_sheet(
+    sheet: Sheet,
+    *,
+    images: bool,
+    near: bool,
+    mirrored: bool,
+    progress: Progress | None,
+) -> Report:
+    """Run all checks on a table that may have problems."""
+    findings = list(table_findings(sheet))
+    if images and "image" in sheet.table:
+        findings += image_findings(sheet, near=near, mirrored=mirrored, progress=progress)
+    return Report(
+        sheet.title, sheet.ranks, sheet.counts(), by_severity(findings), images_checked=images
+    )
+
+
+def read_leniently(file: Path) -> tuple[Sheet | None, list[Finding]]:
+    """Read a manifest without raising.
+
+    Returns:
+        The table, or None where it cannot be read at all, and what was wrong with the files.
+    """
+    findings: list[Finding] = []
+    meta: ManifestMeta | None = None
+    try:
+        table = read_table(file)
+    except DisMixError as error:
+        return None, [Finding("error", "unreadable-table", error.problem, cure=error.cure or "")]
+    try:
+        meta = read_meta(file)
+    except DisMixError as error:
+        findings.append(Finding("error", "bad-meta", str(error)))
+    lines: NDArray[np.int64] = np.arange(len(table)) + 2
+    if is_long(table):
+        table = table.rename(columns=lambda c: str(c).strip())
+        conflicts = list(_long_conflicts(table))
+        findings += conflicts
+        try:
+            wide, lines = pivot_long(_without_conflicts(table), file=file)
+        except DisMixError as error:
+            return None, [*findings, Finding("error", "long-form", str(error))]
+        table = wide
+    return Sheet(normalise(table), meta, file.parent.absolute(), str(file), lines), findings
+
+
+def _long_conflicts(table: pd.DataFrame) -> Iterator[Finding]:
+    """Yield every annotator who graded an image twice, with different grades."""
+    votes = table.dropna(subset=["image", "annotator", "grade"])
+    for (image, annotator), group in votes.groupby(["image", "annotator"], sort=False):
+        if group["grade"].str.strip().nunique() > 1:
+            rows = tuple(int(i) + 2 for i in group.index)
+            given = " and ".join(str(g) for g in dict.fromkeys(group["grade"]))
+            where = " and ".join(map(str, rows))
+            yield Finding(
+                "error",
+                "voted-twice",
+                f"rows {where}: annotator '{annotator}' gave image '{image}' grades {given}",
+                rows,
+                (str(image),),
+                "keep one of them",
+            )
+
+
+def _without_conflicts(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with each annotator's first grade of an image in every such row."""
+    votes = table.dropna(subset=["image", "annotator"])
+    first = votes.groupby(["image", "annotator"], sort=False)["grade"].transform("first")
+    return table.assign(grade=first.reindex(table.index).where(first.notna(), table["grade"]))

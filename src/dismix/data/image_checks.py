@@ -1,0 +1,138 @@
+"""Checks that open the images: readable, alike in size and colour, no twins."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dismix.data.findings import Finding, Level
+from dismix.data.looks import Look, look_at_all
+from dismix.data.table_checks import Sheet
+from dismix.data.twins import Twins, find_twins
+from dismix.progress import Progress
+
+#: Ratio of the largest to the smallest area, or proportion, from which sizes are worth a word.
+AREA_RATIO, SHAPE_RATIO = 4.0, 1.5
+#: Twins that a message names before it only counts the rest.
+NAMED = 6
+_ALIKE = {
+    "identical": "are byte-identical",
+    "near": "show the same picture (similarity {:.2f})",
+    "mirrored": "show the same picture mirrored (similarity {:.2f})",
+}
+
+
+def image_findings(
+    sheet: Sheet, *, near: bool, mirrored: bool, progress: Progress | None
+) -> list[Finding]:
+    """Open every image once and report what is wrong.
+
+    Args:
+        sheet: Table with a column ``image``.
+        near: Search for near-identical pictures.
+        mirrored: Search for mirrored pictures too.
+        progress: Called with (stage, done, total).
+    """
+    names = sheet.column("image")
+    # An image listed twice is a problem of the table, not a twin of itself.
+    listed = {name: row for row, name in reversed(list(enumerate(names))) if name}
+    rows = sorted(listed.values())
+    paths = [sheet.root / names[row] for row in rows]
+    looks = look_at_all(paths, progress=progress)
+    findings = list(_unreadable(sheet, names, rows, looks))
+    findings += _size_findings(looks)
+    findings += _colour_findings(sheet, names, rows, looks)
+    for twins in find_twins(paths, looks, near=near, mirrored=mirrored, progress=progress):
+        findings.append(_twin_finding(sheet, names, [rows[m] for m in twins.members], twins))
+    return findings
+
+
+def _unreadable(
+    sheet: Sheet, names: Sequence[str], rows: Sequence[int], looks: Sequence[Look]
+) -> Iterator[Finding]:
+    for row, look in zip(rows, looks, strict=True):
+        if look.error is None:
+            continue
+        line, name = int(sheet.lines[row]), names[row]
+        path = sheet.root / name
+        code = "unreadable-image" if path.exists() else "missing-image"
+        cure = "copy it again, or drop the row" if path.exists() else _near_file(path)
+        yield Finding("error", code, f"row {line}: {name}: {look.error}", (line,), (name,), cure)
+
+
+def _near_file(path: Path) -> str:
+    """Return a cure for a missing file: another ending or case, or an absent folder."""
+    folder = path.parent
+    if not folder.is_dir():
+        return f"there is no folder '{folder.name}' in {folder.parent}"
+    stem = path.stem.casefold()
+    other = next((p.name for p in sorted(folder.iterdir()) if p.stem.casefold() == stem), None)
+    return f"did you mean '{other}'?" if other else "correct the path, or drop the row"
+
+
+def _size_findings(looks: Sequence[Look]) -> Iterator[Finding]:
+    sizes = sorted({look.size for look in looks if look.size is not None})
+    if len(sizes) < 2:
+        return
+    areas = [width * height for width, height in sizes]
+    shapes = [width / height for width, height in sizes]
+    if max(areas) / min(areas) >= AREA_RATIO or max(shapes) / min(shapes) >= SHAPE_RATIO:
+        small, large = sizes[int(np.argmin(areas))], sizes[int(np.argmax(areas))]
+        yield Finding(
+            "note", "mixed-sizes",
+            f"{len(sizes)} sizes, from {small[0]} x {small[1]} to {large[0]} x {large[1]} pixels,"
+            f" width to height {min(shapes):.2f} to {max(shapes):.2f}",
+            cure="make sure that size does not give the grade away",
+        )  # fmt: skip
+
+
+def _colour_findings(
+    sheet: Sheet, names: Sequence[str], rows: Sequence[int], looks: Sequence[Look]
+) -> Iterator[Finding]:
+    grey = [r for r, look in zip(rows, looks, strict=True) if look.channels == 1]
+    colour = [r for r, look in zip(rows, looks, strict=True) if look.channels == 3]
+    if grey and colour:
+        few, kind = (grey, "grey") if len(grey) <= len(colour) else (colour, "colour")
+        lines = tuple(int(sheet.lines[r]) for r in few)
+        yield Finding(
+            "warning", "mixed-colour",
+            f"{len(grey)} images are grey and {len(colour)} in colour; the first {kind} one is"
+            f" row {lines[0]}: {names[few[0]]}",
+            lines, tuple(names[r] for r in few), "convert them to one kind",
+        )  # fmt: skip
+    if sheet.meta is not None and sheet.meta.grey and colour and not grey:
+        yield Finding("warning", "not-grey", "the manifest says grey, but the images are in colour")
+    if sheet.meta is not None and not sheet.meta.grey and grey and not colour:
+        yield Finding(
+            "note", "all-grey", "all images are grey, but the manifest does not say so",
+            cure='set "grey": true in the meta file to keep one channel',
+        )  # fmt: skip
+
+
+def _twin_finding(
+    sheet: Sheet, names: Sequence[str], members: Sequence[int], twins: Twins
+) -> Finding:
+    """Say files, splits and grades; a picture in two splits is an error."""
+    splits = sheet.column("split")
+    given = [_grade_text(sheet, row) for row in members]
+    parts = [
+        f"{names[row]} ({splits[row]}, {grade})" for row, grade in zip(members, given, strict=True)
+    ]
+    apart, differ = len({splits[row] for row in members}) > 1, len(set(given)) > 1
+    level: Level = "error" if apart else "warning" if differ else "note"
+    code = "leak" if apart else "twin-conflict" if differ else "twin"
+    cure = "keep it in one split" if apart else "keep one of them"
+    if differ:
+        cure += ", after deciding on its grade"
+    if len(parts) > NAMED:
+        parts = [*parts[:NAMED], f"{len(parts) - NAMED} more"]
+    message = " and ".join(parts) + " " + _ALIKE[twins.kind].format(twins.similarity)
+    lines = tuple(int(sheet.lines[row]) for row in members)
+    return Finding(level, code, message, lines, tuple(names[row] for row in members), cure)
+
+
+def _grade_text(sheet: Sheet, row: int) -> str:
+    if not np.isnan(sheet.grades[row]):
+        return f"grade {sheet.grades[row]:.0f}"
+    votes = sheet.votes[row][~np.isnan(sheet.votes[row])]
+    return "votes " + ",".join(f"{v:.0f}" for v in votes) if len(votes) else "not graded"

@@ -1,0 +1,100 @@
+"""One decoding pass over image files: can each be read, how large is it, a small grey copy."""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from dismix.data.decode import decode_image, with_channels
+from dismix.errors import DisMixError
+from dismix.progress import Progress
+
+SIDE = 64
+#: Difference of channels that conversion to YUV and back may cause.
+GREY_TOLERANCE = 4
+Thumbnails = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one decoding pass learns about a file.
+
+    Args:
+        size: Width and height in pixels, or None when unreadable.
+        channels: 1 for a grey picture, 3 for colour, 0 when unreadable. Grey stored in three
+            equal channels, as WebP must, is grey.
+        thumbnail: ``(64, 64)`` grey picture, or None when unreadable.
+        error: Why it cannot be read, or None.
+    """
+
+    size: tuple[int, int] | None = None
+    channels: int = 0
+    thumbnail: Thumbnails | None = None
+    error: str | None = None
+
+
+def look_at(path: Path) -> Look:
+    """Decode a file once, as training would, and as small as its format allows.
+
+    Example:
+        >>> look_at(Path("absent.png")).error
+        'file not found'
+    """
+    try:
+        pixels = decode_image(path, near_size=SIDE)
+    except DisMixError as error:
+        return Look(error=error.problem)
+    grey = Image.fromarray(_stretched(with_channels(pixels, 1)[:, :, 0]))
+    # A copy: a view would keep Pillow's buffers alive, ten times the thumbnail.
+    small = np.array(grey.resize((SIDE, SIDE), Image.Resampling.BOX))
+    return Look(_size(path, pixels), 1 if _is_grey(pixels) else 3, small)
+
+
+def look_at_all(
+    paths: Sequence[Path], *, workers: int | None = None, progress: Progress | None = None
+) -> list[Look]:
+    """Decode every file in threads (Pillow works without the interpreter lock), in order."""
+    looks: list[Look] = []
+    with ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1)) as pool:
+        for look in pool.map(look_at, paths):
+            looks.append(look)
+            if progress is not None:
+                progress("reading images", len(looks), len(paths))
+    return looks
+
+
+def _stretched(grey: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return (H, W) over the full range where it used less than half of it.
+
+    Averaging into a thumbnail rounds to whole grey levels; a 12-bit picture in a 16-bit file
+    has only 16 of them left after decoding.
+    """
+    low, high = int(grey.min()), int(grey.max())
+    if high == low or high - low >= 128:
+        return grey
+    stretched: NDArray[np.uint8] = ((grey.astype(np.float32) - low) * (255 / (high - low))).astype(
+        np.uint8
+    )
+    return stretched
+
+
+def _is_grey(pixels: NDArray[np.uint8]) -> bool:
+    """Return whether the channels of (H, W, 1 or 3) agree, but for rounding in a lossy file."""
+    if pixels.shape[2] == 1:
+        return True
+    sample = pixels[::2, ::2].astype(np.int16)
+    return int(np.ptp(sample, axis=2).max()) <= GREY_TOLERANCE
+
+
+def _size(path: Path, pixels: NDArray[np.uint8]) -> tuple[int, int]:
+    """Return width and height from the header: a JPEG may have been decoded smaller."""
+    try:
+        with Image.open(path) as image:
+            return image.size
+    except OSError:
+        return pixels.shape[1], pixels.shape[0]

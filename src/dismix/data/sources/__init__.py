@@ -1,0 +1,78 @@
+"""Sources: published folders, class-per-folder trees and tables, each turned into a manifest."""
+
+from pathlib import Path
+from typing import Any
+
+from dismix.data.manifest import Manifest
+from dismix.data.sources import chaoyang, crowdgleason, folders, idrid, koa, table
+from dismix.data.sources.base import SOURCES, Source
+from dismix.errors import DisMixError
+
+__all__ = [
+    "SOURCES",
+    "Source",
+    "chaoyang",
+    "crowdgleason",
+    "folders",
+    "guess_source",
+    "idrid",
+    "koa",
+    "read_source",
+    "table",
+]
+
+
+def guess_source(path: str | Path) -> Source | None:
+    """Return the only source that recognises a path, or None.
+
+    Example:
+        >>> guess_source("no such folder") is None
+        True
+    """
+    path = Path(path)
+    fitting = [SOURCES[name] for name in SOURCES if SOURCES[name].recognises(path)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def read_source(
+    path: str | Path, source: str | None = None, *, allow_missing: bool = False, **options: Any
+) -> Manifest:
+    """Turn a published folder, a tree of folders or a table into a manifest.
+
+    Args:
+        path: Folder or file.
+        source: Name of the source; None guesses it from the files.
+        allow_missing: Keep rows whose image file does not exist.
+        **options: Options of the source; see ``SOURCES[name].options``.
+
+    Raises:
+        DisMixError: Unknown layout or option, bad content, or missing images.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise DisMixError("no such file or folder", file=path, cure="correct the path")
+    chosen = guess_source(path) if source is None else SOURCES[source]
+    if chosen is None:
+        raise DisMixError(
+            f"looks like none of the known layouts ({', '.join(SOURCES)})",
+            file=path,
+            cure="name one with --source; `dismix data sources` says what each expects",
+        )
+    chosen.check_options(options)
+    manifest = chosen.read(path, **options)
+    if not allow_missing:
+        _refuse_missing(manifest)
+    return manifest
+
+
+def _refuse_missing(manifest: Manifest) -> None:
+    missing = [row for row, path in enumerate(manifest.image_paths) if not path.is_file()]
+    if missing:
+        others = f" ({len(missing)} of {len(manifest)} are missing)" if len(missing) > 1 else ""
+        raise DisMixError(
+            f"no such image {manifest.image_paths[missing[0]]}{others}",
+            file=manifest.path or manifest.root,
+            row=int(manifest.lines[missing[0]]) if manifest.path is not None else None,
+            column="image" if manifest.path is not None else None,
+            cure="complete the folder, or list all that are missing with `dismix data check`",
+        )

@@ -1,0 +1,116 @@
+"""Text tables as people export them: comma, semicolon or tab, with or without a byte-order mark."""
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dismix.data.manifest import read_table
+from dismix.errors import DisMixError
+
+DELIMITERS = ",;\t"
+SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
+
+
+def sniff_delimiter(header: str) -> str:
+    r"""Return the delimiter that occurs most often in a header line, outside quotes.
+
+    Example:
+        >>> sniff_delimiter('"grade, by one";image\n')
+        ';'
+    """
+    outside = "".join(header.split('"')[::2])
+    return max(DELIMITERS, key=outside.count)
+
+
+def read_delimited(path: Path) -> tuple[pd.DataFrame, NDArray[np.int64]]:
+    """Read a table as text.
+
+    Args:
+        path: CSV, TSV or text table in UTF-8, or a Parquet file.
+
+    Returns:
+        The table, every cell stripped text and empty cells "", without blank lines and
+        nameless empty columns; and the 1-based line (N,) on which each row ends.
+
+    Raises:
+        DisMixError: Not a file, not UTF-8, ragged, or without rows.
+    """
+    if path.is_dir():
+        raise DisMixError("is a folder, not a table", file=path, cure="name the CSV file in it")
+    if path.suffix.lower() == ".parquet":
+        table = read_table(path)
+        table = table.astype(object).where(table.notna(), "").astype(str)
+        lines = np.arange(len(table), dtype=np.int64) + 2
+    else:
+        table, lines = _read_text(path)
+    if not len(table):
+        raise DisMixError("has no rows", file=path, cure="it needs a header and a row an image")
+    return table, lines
+
+
+def _read_text(path: Path) -> tuple[pd.DataFrame, NDArray[np.int64]]:
+    text = _decoded(path)
+    start = text.partition("\n")[0]
+    if not start.strip():
+        raise DisMixError("is empty", file=path, row=1, cure="the first line names the columns")
+    reader = csv.reader(
+        io.StringIO(text), delimiter=sniff_delimiter(start), skipinitialspace=True, strict=True
+    )
+    rows, lines = [], []
+    try:
+        header = [cell.strip() for cell in next(reader)]
+        for cells in reader:
+            cells = [cell.strip() for cell in cells]
+            if any(cells):
+                _refuse_ragged(cells, header, path, reader.line_num)
+                rows.append((cells + [""] * len(header))[: len(header)])
+                lines.append(reader.line_num)
+    except csv.Error as error:
+        raise DisMixError(
+            f"is no regular table ({error})",
+            file=path,
+            row=reader.line_num,
+            cure="check the quotes",
+        ) from error
+    used = [i for i, name in enumerate(header) if name or any(row[i] for row in rows)]
+    _refuse_bad_names([header[i] for i in used], path)
+    table = pd.DataFrame(
+        [[row[i] for i in used] for row in rows], columns=[header[i] for i in used]
+    )
+    return table, np.array(lines, dtype=np.int64)
+
+
+def _decoded(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise DisMixError("no such file", file=path, cure="correct the path") from None
+    except UnicodeDecodeError as error:
+        raise DisMixError("is not UTF-8 text", file=path, cure="save it as UTF-8 CSV") from error
+    except OSError as error:
+        raise DisMixError(f"cannot be read ({error.strerror})", file=path) from error
+    if "\0" in text:
+        raise DisMixError("is not a text table", file=path, cure="save it as UTF-8 CSV")
+    return text
+
+
+def _refuse_ragged(cells: list[str], header: list[str], path: Path, line: int) -> None:
+    if any(cells[len(header) :]):
+        raise DisMixError(
+            f"has {len(cells)} cells under {len(header)} column names",
+            file=path,
+            row=line,
+            cure="quote cells that contain the delimiter, or name every column",
+        )
+
+
+def _refuse_bad_names(names: list[str], path: Path) -> None:
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise DisMixError(
+                "two columns have this name", file=path, row=1, column=name, cure="rename one"
+            )

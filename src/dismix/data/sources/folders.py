@@ -1,0 +1,146 @@
+r"""A class-per-folder tree: ``<split>/<grade>/image`` or ``<grade>/image``.
+
+Folders called train, val(id, idation) and test are splits; without them every image is in
+``train`` and splitting is a later step. Folders with whole numbers as names are ranks in that
+order, and a number missing in between stays an empty rank that `data check` reports. Other names
+are ranked by natural sort (grade 9 before grade 10), or as ``ranks`` lists them.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pandas as pd
+
+from dismix.data.manifest import Manifest, ManifestMeta, make_manifest
+from dismix.data.sources import koa
+from dismix.data.sources.base import (
+    SOURCES,
+    Source,
+    compiled_group_pattern,
+    group_of,
+    images_below,
+    natural_key,
+    require_folder,
+    subfolders,
+)
+from dismix.errors import DisMixError
+from dismix.registry import near_names
+
+SPLIT_FOLDERS = {
+    "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val",
+    "test": "test", "testing": "test",
+}  # fmt: skip
+_CURE = "arrange images as <grade>/<image> or <split>/<grade>/<image>"
+
+
+def read(
+    root: str | Path,
+    *,
+    ranks: tuple[str, ...] = (),
+    group_pattern: str = "",
+    grey: bool = False,
+    equalize: bool = False,
+) -> Manifest:
+    r"""Read a tree of images sorted into folders by grade.
+
+    Args:
+        root: Folder that contains the grade folders, or the split folders.
+        ranks: Folder names from the lowest rank to the highest; empty for their natural order.
+        group_pattern: Regular expression with one capture group that finds the patient in an
+            image's path below its grade folder, such as ``^(\d+)_``.
+        grey: Images have one channel.
+        equalize: Equalise histograms.
+    """
+    root = require_folder(root)
+    pattern = compiled_group_pattern(group_pattern)
+    grades = [(split, folder) for split, folder in _grade_folders(root) if images_below(folder)]
+    if not grades:
+        raise DisMixError("no image was found in a grade folder", file=root, cure=_CURE)
+    names = _ranked([folder.name for _, folder in grades], ranks, root)
+    if len(names) < 2:
+        raise DisMixError(f"holds only one grade, '{names[0]}'", file=root, cure=_CURE)
+    position = {name.casefold(): rank for rank, name in enumerate(names)}
+    rows = []
+    for split, folder in grades:
+        for image in images_below(folder):
+            row: dict[str, object] = {
+                "image": image.relative_to(root).as_posix(),
+                "split": split,
+                "grade": position[folder.name.casefold()],
+            }
+            if pattern is not None:
+                row["group"] = group_of(image.relative_to(folder).as_posix(), pattern)
+            rows.append(row)
+    meta = ManifestMeta(
+        ranks=names,
+        grey=grey,
+        equalize=equalize,
+        source="folders",
+        notes="" if ranks else f"ranks by folder name: {' < '.join(names)}",
+    )
+    return make_manifest(pd.DataFrame(rows), meta, root)
+
+
+def recognises(root: Path) -> bool:
+    """Return whether two or more folders, all with images, can be grades; KOA's are its own."""
+    if not root.is_dir() or koa.recognises(root):
+        return False
+    try:
+        folders = [folder for _, folder in _grade_folders(root)]
+    except DisMixError:
+        return False
+    # Only images directly in a folder count: a guess must not walk through a whole disk.
+    two = len({folder.name.casefold() for folder in folders}) >= 2
+    return two and all(images_below(folder, deep=False) for folder in folders)
+
+
+def _grade_folders(root: Path) -> list[tuple[str, Path]]:
+    """Return (split, folder) of each grade folder, splits in their order."""
+    _refuse_loose(root)
+    parts = [f for f in subfolders(root) if f.name.casefold() in SPLIT_FOLDERS]
+    if not parts:
+        return [("train", folder) for folder in subfolders(root)]
+    order = list(SPLIT_FOLDERS)
+    found: list[tuple[str, Path]] = []
+    for part in sorted(parts, key=lambda f: order.index(f.name.casefold())):
+        _refuse_loose(part)
+        split = SPLIT_FOLDERS[part.name.casefold()]
+        found.extend((split, folder) for folder in subfolders(part))
+    return found
+
+
+def _refuse_loose(folder: Path) -> None:
+    loose = images_below(folder, deep=False)
+    if loose:
+        raise DisMixError("lies in no grade folder", file=loose[0], cure=_CURE)
+
+
+def _ranked(found: Iterable[str], ranks: tuple[str, ...], root: Path) -> tuple[str, ...]:
+    """Return the names of all ranks, low to high."""
+    names = sorted({name.casefold(): name for name in found}.values(), key=natural_key)
+    if ranks:
+        known = [rank.casefold() for rank in ranks]
+        for name in names:
+            if name.casefold() not in known:
+                raise DisMixError(
+                    f"folder '{name}' is not among the ranks",
+                    file=root,
+                    column="ranks",
+                    cure=near_names(name, list(ranks)),
+                )
+        return tuple(ranks)
+    if all(name.isdecimal() for name in names):
+        numbers = {int(name): name for name in names}
+        return tuple(numbers.get(n, str(n)) for n in range(min(numbers), max(numbers) + 1))
+    return tuple(names)
+
+
+SOURCE = SOURCES.register("folders")(
+    Source(
+        name="folders",
+        about="your own images in <grade>/ or <split>/<grade>/ folders",
+        obtain="your own data",
+        read=read,
+        recognises=recognises,
+    )
+)

@@ -1,0 +1,109 @@
+"""IDRiD disease grading: eye fundus photographs, diabetic retinopathy 0-4.
+
+Porwal et al., "Indian Diabetic Retinopathy Image Dataset (IDRiD)", Data 3(3), 2018. As
+published: ``B. Disease Grading/1. Original Images/{a. Training Set,b. Testing Set}`` and two
+CSV files in ``2. Groundtruths``, the training one with empty trailing columns. The grade of
+macular oedema is kept as ``macular_edema``. There is no patient id, so there are no groups.
+"""
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from dismix.data.manifest import Manifest, ManifestMeta, make_manifest
+from dismix.data.sources.base import (
+    SOURCES,
+    Source,
+    find_entry,
+    images_below,
+    parse_rank,
+    require_entry,
+    require_folder,
+)
+from dismix.errors import DisMixError
+
+RANKS = ("no retinopathy", "mild", "moderate", "severe", "proliferative")
+PART = "B. Disease Grading"
+IMAGES, LABELS = "1. Original Images", "2. Groundtruths"
+#: Split: folder of images, file of grades, and what other spellings of either contain.
+FILES = {
+    "train": ("a. Training Set", "a. IDRiD_Disease Grading_Training Labels.csv", "train"),
+    "test": ("b. Testing Set", "b. IDRiD_Disease Grading_Testing Labels.csv", "test"),
+}
+_CURE = f"give the folder that contains '{PART}', or that folder, as published"
+
+
+def read(root: str | Path) -> Manifest:
+    """Read the published folder: 413 training and 103 test images.
+
+    Args:
+        root: Folder that contains "B. Disease Grading", or that folder itself.
+    """
+    root = require_folder(root)
+    part = find_entry(root, PART) or root
+    images = require_entry(part, IMAGES, loose=r"original.?images", cure=_CURE)
+    labels = require_entry(part, LABELS, loose=r"ground.?truths?", cure=_CURE)
+    rows = []
+    for split, (folder_name, file_name, word) in FILES.items():
+        folder = require_entry(images, folder_name, loose=word, cure=_CURE)
+        file = require_entry(labels, file_name, loose=rf"{word}.*\.csv$", cure=_CURE)
+        known = {p.stem.casefold(): p for p in images_below(folder, deep=False)}
+        for name, grade, edema in _labels(file):
+            # A missing image keeps the publisher's name, for the data check to report.
+            image = known.get(name.casefold(), folder / f"{name}.jpg")
+            rows.append((image.relative_to(root).as_posix(), split, grade, edema))
+    table = pd.DataFrame(rows, columns=["image", "split", "grade", "macular_edema"])
+    return make_manifest(table, ManifestMeta(ranks=RANKS, source="idrid"), root)
+
+
+def recognises(root: Path) -> bool:
+    """Return whether the two folders of the publisher's layout are there."""
+    part = find_entry(root, PART) or root
+    images = find_entry(part, IMAGES)
+    return (
+        images is not None
+        and find_entry(part, LABELS) is not None
+        and find_entry(images, FILES["train"][0]) is not None
+    )
+
+
+def _labels(file: Path) -> Iterator[tuple[str, int, str]]:
+    """Yield image name, grade and oedema grade of each row."""
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DisMixError(
+            "cannot be read as UTF-8 text", file=file, cure="copy it again from the publisher"
+        ) from error
+    reader = csv.reader(io.StringIO(text))
+    header = [cell.strip().casefold() for cell in next(reader, [])]
+    places = {}
+    for column in ("Image name", "Retinopathy grade", "Risk of macular edema"):
+        if column.casefold() not in header:
+            raise DisMixError("is missing", file=file, row=1, column=column, cure=_CURE)
+        places[column] = header.index(column.casefold())
+    for cells in reader:
+        if not any(cell.strip() for cell in cells):
+            continue
+        cells = [cell.strip() for cell in cells] + [""] * len(header)
+        name, grade_text, edema = (cells[place] for place in places.values())
+        line, column = reader.line_num, "Retinopathy grade"
+        grade = parse_rank(grade_text, RANKS, file=file, row=line, column=column)
+        if not name or grade is None:
+            empty = column if name else "Image name"
+            raise DisMixError("is empty", file=file, row=line, column=empty, cure="fill it in")
+        yield name, grade, edema
+
+
+SOURCE = SOURCES.register("idrid")(
+    Source(
+        name="idrid",
+        about="eye fundus photographs, diabetic retinopathy 0-4 (413 train, 103 test)",
+        obtain="IEEE DataPort 'Indian Diabetic Retinopathy Image Dataset', part B; CC BY 4.0",
+        read=read,
+        recognises=recognises,
+    )
+)

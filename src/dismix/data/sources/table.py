@@ -1,0 +1,220 @@
+"""Any table: a row an image (wide) or a row a vote (long), with your own column names.
+
+CSV with comma, semicolon or tab, UTF-8 with or without byte-order mark, or Parquet. Grades are
+names listed in ``ranks`` or whole numbers counted from ``first_rank``. Nothing is shifted
+silently: a table whose lowest grade is 1 is refused until ``first_rank`` says what 1 means.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dismix.data.long_form import KEYS, pivot_long
+from dismix.data.manifest import VOTE_PREFIX, Manifest, ManifestMeta, make_manifest, vote_columns
+from dismix.data.sources.base import SOURCES, Source, is_image, parse_rank
+from dismix.data.sources.delimited import SUFFIXES, read_delimited
+from dismix.errors import DisMixError
+from dismix.registry import near_names
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """How grades are written."""
+
+    ranks: tuple[str, ...]
+    first: int
+
+
+def read(
+    root: str | Path,
+    *,
+    image: str = "image",
+    split: str = "",
+    group: str = "",
+    grade: str = "",
+    annotators: tuple[str, ...] = (),
+    annotator: str = "",
+    ranks: tuple[str, ...] = (),
+    first_rank: int = 0,
+    images: str = "",
+    suffix: str = "",
+    grey: bool = False,
+    equalize: bool = False,
+) -> Manifest:
+    """Read a table; columns that are not named here are kept as they are.
+
+    Args:
+        root: The table.
+        image: Column of image paths or names.
+        split: Column of splits; "" takes "split" where it exists.
+        group: Column of patients; "" takes "group" where it exists.
+        grade: Column of grades; "" takes "grade" where it exists.
+        annotators: Columns of votes, one an annotator; columns called "annotator_..." are
+            votes too.
+        annotator: Long form: column that names the annotator; "" takes "annotator".
+        ranks: Names of the ranks from low to high; empty: as many as the largest grade says.
+        first_rank: Number of the lowest rank where grades are numbers.
+        images: Folder of the images, relative to the table; "" is the table's own.
+        suffix: Ending to add to image names that have none, such as ".png".
+        grey: Images have one channel.
+        equalize: Equalise histograms.
+    """
+    path = Path(root)
+    table, lines = read_delimited(path)
+    columns = _Columns(path, list(table.columns))
+    renames = columns.renames(
+        {"image": image, "split": split, "group": group, "grade": grade, "annotator": annotator},
+        annotators,
+    )
+    table = _renamed(table, renames, lines, path)
+    if "annotator" in table:
+        table, lines = _pivoted(table, lines, path)
+    shown = {new: old for old, new in renames.items()}
+    scale = _Scale(tuple(ranks), first_rank)
+    for column in [c for c in table.columns if c == "grade" or c in vote_columns(table)]:
+        table[column] = _ranks(table[column], scale, lines, path, shown.get(column, column))
+    names = tuple(ranks) or _numbered(table, scale, path, shown)
+    table["image"] = [_image(name, images, suffix) for name in table["image"]]
+    table = table.replace({"": None})
+    meta = ManifestMeta(
+        ranks=names, grey=grey, equalize=equalize, source="table", notes=f"from {path.name}"
+    )
+    return make_manifest(table, meta, path.parent, path=path, lines=lines)
+
+
+def recognises(root: Path) -> bool:
+    """Return whether the path is a file that ends like a table."""
+    return root.is_file() and root.suffix.lower() in SUFFIXES
+
+
+class _Columns:
+    """Finds columns by name in any case."""
+
+    def __init__(self, path: Path, names: list[str]) -> None:
+        self.path, self.names = path, names
+        self.by_case = {name.casefold(): name for name in reversed(names)}
+
+    def find(self, name: str) -> str | None:
+        return name if name in self.names else self.by_case.get(name.strip().casefold())
+
+    def require(self, name: str, option: str) -> str:
+        found = self.find(name)
+        if found is None:
+            raise DisMixError(
+                f"there is no column '{name}'",
+                file=self.path,
+                row=1,
+                cure=f"set {option}: {near_names(name, self.names)}",
+            )
+        return found
+
+    def renames(self, wanted: dict[str, str], annotators: Sequence[str]) -> dict[str, str]:
+        """Return this table's column -> the manifest's column."""
+        result: dict[str, str] = {}
+        for canonical, name in wanted.items():
+            found = self.require(name, canonical) if name else self.find(canonical)
+            if found is not None:
+                result[found] = canonical
+        for name in annotators:
+            found = self.require(name, "annotators")
+            if found in result:
+                raise DisMixError(
+                    f"column '{found}' is both {result[found]} and an annotator", file=self.path
+                )
+            result[found] = VOTE_PREFIX + found.removeprefix(VOTE_PREFIX)
+        return result
+
+
+def _renamed(
+    table: pd.DataFrame, renames: dict[str, str], lines: NDArray[np.int64], path: Path
+) -> pd.DataFrame:
+    """Rename columns; one that is in the way of a new name is kept as ``<name>_original``."""
+    taken = set(renames.values())
+    moved = {c: f"{c}_original" for c in table.columns if c in taken and c not in renames}
+    table = table.rename(columns=moved | renames)
+    empty = np.flatnonzero(table["image"] == "")
+    if len(empty):
+        line = int(lines[empty[0]])
+        raise DisMixError("is empty", file=path, row=line, column="image", cure="fill it in")
+    return table
+
+
+def _pivoted(
+    table: pd.DataFrame, lines: NDArray[np.int64], path: Path
+) -> tuple[pd.DataFrame, NDArray[np.int64]]:
+    """Turn votes into columns; the messages of the pivot count lines without blank ones."""
+    missing = [key for key in KEYS if key not in table]
+    if missing:
+        raise DisMixError(
+            f"a table with a column of annotators needs a column '{missing[0]}'",
+            file=path,
+            row=1,
+            cure=f"name it with the option {missing[0]}",
+        )
+    gap = np.flatnonzero(np.diff(lines, prepend=1) != 1)
+    if len(gap):
+        raise DisMixError("is blank", file=path, row=int(lines[gap[0]]) - 1, cure="delete the line")
+    return pivot_long(table.replace({"": None}), file=path)
+
+
+def _ranks(
+    cells: "pd.Series[str]", scale: _Scale, lines: NDArray[np.int64], path: Path, column: str
+) -> "pd.Series[int]":
+    """Return 0-based ranks, missing where not graded."""
+    values = [
+        None
+        if pd.isna(cell)
+        else parse_rank(
+            cell, scale.ranks, first=scale.first, file=path, row=int(line), column=column
+        )
+        for cell, line in zip(cells, lines, strict=True)
+    ]
+    return pd.Series(values, index=cells.index, dtype="Int64")
+
+
+def _numbered(
+    table: pd.DataFrame, scale: _Scale, path: Path, shown: dict[str, str]
+) -> tuple[str, ...]:
+    """Return rank names from the numbers in use; refuse an unexplained start at 1."""
+    columns = [c for c in table.columns if c == "grade" or c in vote_columns(table)]
+    if not columns:
+        raise DisMixError(
+            "no column of grades was named",
+            file=path,
+            cure="set grade, annotators, or (for a row a vote) annotator and grade",
+        )
+    column = shown.get(columns[0], columns[0])
+    used = table[columns].to_numpy(np.float64, na_value=np.nan)
+    if np.isnan(used).all():
+        raise DisMixError("holds no grade at all", file=path, column=column)
+    low, high = int(np.nanmin(used)), int(np.nanmax(used))
+    if scale.first == 0 and low == 1:
+        raise DisMixError(
+            "the lowest grade is 1, and ranks are numbered from 0",
+            file=path,
+            column=column,
+            cure="set first_rank=1 if 1 is the lowest rank, or list ranks if nobody got rank 0",
+        )
+    return tuple(str(scale.first + rank) for rank in range(max(high, 1) + 1))
+
+
+def _image(name: str, folder: str, suffix: str) -> str:
+    path = Path(name.replace("\\", "/"))
+    if suffix and not is_image(path.name):
+        path = path.with_name(f"{path.name}.{suffix.lstrip('.')}")
+    return (Path(folder) / path).as_posix()
+
+
+SOURCE = SOURCES.register("table")(
+    Source(
+        name="table",
+        about="any CSV, TSV or Parquet: a row an image, or a row a vote",
+        obtain="your own data",
+        read=read,
+        recognises=recognises,
+    )
+)

@@ -1,0 +1,201 @@
+"""Checks that need the table only: columns, grades, splits, groups, ranks, annotators."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dismix.data.findings import Finding
+from dismix.data.manifest import SPLITS, VOTE_PREFIX, ManifestMeta, vote_columns
+from dismix.data.validate import grade_columns, problems
+
+#: Problems of one kind in one column that are spelled out in a finding.
+SPELLED_OUT = 5
+#: Training images of a rank below which it is called scarce.
+FEW = 10
+#: Krippendorff's alpha below which agreement is called low; he asks for 0.667 at the least.
+LOW_AGREEMENT = 0.667
+#: Votes from which an annotator who only ever gave one grade is worth a word.
+MANY_VOTES = 20
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A normalised table that may be full of problems.
+
+    Args:
+        table: As :func:`dismix.data.validate.normalise` returns it, N rows.
+        meta: None when no meta file says how many ranks there are.
+        root: Folder that relative image paths start from.
+        title: What is being checked.
+        lines: ``(N,)`` line of each row.
+    """
+
+    table: pd.DataFrame
+    meta: ManifestMeta | None
+    root: Path
+    title: str
+    lines: NDArray[np.int64]
+
+    def column(self, name: str) -> list[str]:
+        """Return a column as text, "" where empty or where there is no such column."""
+        if name not in self.table:
+            return [""] * len(self.table)
+        return ["" if pd.isna(v) else str(v) for v in self.table[name]]
+
+    @cached_property
+    def ranks(self) -> tuple[str, ...]:
+        """Names of the ranks; numbers up to the largest grade when no meta file names them."""
+        if self.meta is not None:
+            return self.meta.ranks
+        numbers = [self._numbers(c) for c in grade_columns(self.table)]
+        valid = np.concatenate([n[~np.isnan(n)] for n in numbers] or [np.empty(0)])
+        return tuple(str(r) for r in range(int(valid.max()) + 1)) if len(valid) else ()
+
+    @cached_property
+    def votes(self) -> NDArray[np.float64]:
+        """Valid votes (N, A), NaN elsewhere."""
+        columns = [self._valid(c) for c in vote_columns(self.table)]
+        return np.stack(columns, axis=1) if columns else np.empty((len(self.table), 0))
+
+    @cached_property
+    def grades(self) -> NDArray[np.float64]:
+        """Valid reference grades (N,), NaN elsewhere."""
+        if "grade" not in self.table:
+            return np.full(len(self.table), np.nan)
+        return self._valid("grade")
+
+    @cached_property
+    def label(self) -> NDArray[np.float64]:
+        """Rank (N,) to count an image under: its grade, else its most frequent vote."""
+        label = self.grades.copy()
+        for row in np.flatnonzero(np.isnan(label)):
+            given = self.votes[row][~np.isnan(self.votes[row])].astype(int)
+            if len(given):
+                label[row] = np.bincount(given).argmax()
+        return label
+
+    def counts(self) -> dict[str, list[int]]:
+        """Return the number of images of each rank, for each split that has any."""
+        splits = np.array(self.column("split"))
+        result = {}
+        for split in SPLITS:
+            label = self.label[(splits == split) & ~np.isnan(self.label)].astype(int)
+            if len(label):
+                result[split] = np.bincount(label, minlength=len(self.ranks)).tolist()
+        return result
+
+    def _numbers(self, column: str) -> NDArray[np.float64]:
+        """Return whole numbers from 0 of a column, NaN for anything else."""
+        values = pd.to_numeric(self.table[column], errors="coerce")
+        numbers = values.to_numpy(np.float64, na_value=np.nan)
+        whole = np.isfinite(numbers) & (numbers >= 0) & (numbers == np.floor(numbers))
+        # A stray huge number must not make a million ranks.
+        return np.where(whole & (numbers < 1000), numbers, np.nan)
+
+    def _valid(self, column: str) -> NDArray[np.float64]:
+        numbers = self._numbers(column)
+        return np.where(numbers < len(self.ranks), numbers, np.nan)
+
+
+def table_findings(sheet: Sheet) -> Iterator[Finding]:
+    """Yield everything wrong with, or worth knowing about, a table."""
+    yield from _problem_findings(sheet)
+    if sheet.meta is not None and sheet.meta.notes:
+        yield Finding("note", "source", sheet.meta.notes)
+    counts = sheet.counts()
+    if counts:
+        yield from _rank_findings(sheet, counts)
+        yield from _split_findings(counts)
+    yield from _annotator_findings(sheet)
+
+
+def _problem_findings(sheet: Sheet) -> Iterator[Finding]:
+    """Group the problems that also stop reading by kind and column."""
+    kinds = defaultdict(list)
+    for problem in problems(sheet.table, None if sheet.meta is None else len(sheet.ranks)):
+        kinds[problem.code, problem.column].append(problem)
+    images = sheet.column("image")
+    for (code, column), found in kinds.items():
+        positions = [p.row for p in found if p.row is not None]
+        rows = tuple(int(sheet.lines[p]) for p in positions)
+        parts = [
+            (f"row {sheet.lines[p.row]}: " if p.row is not None else "") + p.message
+            for p in found[:SPELLED_OUT]
+        ]
+        more = f", and {len(found) - len(parts)} more rows" if len(found) > len(parts) else ""
+        message = (f"column '{column}', " if column else "") + ", ".join(parts) + more
+        files = tuple(images[p] for p in positions)
+        yield Finding("error", code, message, rows, files, found[0].cure)
+
+
+def _rank_findings(sheet: Sheet, counts: dict[str, list[int]]) -> Iterator[Finding]:
+    total = np.sum(list(counts.values()), axis=0)
+    train = np.array(counts.get("train", total))
+    if sheet.meta is None and total[0] == 0:
+        yield Finding(
+            "warning",
+            "first-rank",
+            f"no image has grade 0; the lowest grade is {np.flatnonzero(total)[0]}",
+            cure="ranks are numbered from 0: import the table again with --set first_rank=1",
+        )
+    for rank, name in enumerate(sheet.ranks):
+        label = f"rank {rank}" + (f" ({name})" if name != str(rank) else "")
+        if total[rank] == 0:
+            yield Finding(
+                "warning", "rank-gap", f"{label} has no image",
+                cure="merge ranks, or drop it from the list of ranks",
+            )  # fmt: skip
+        elif train[rank] == 0:
+            yield Finding(
+                "error", "rank-not-in-train", f"{label} has images, but none in train",
+                cure="move some to train: it cannot be learnt",
+            )  # fmt: skip
+        elif train[rank] < FEW:
+            yield Finding(
+                "warning", "few-images", f"{label} has {train[rank]} training images",
+                cure=f"below {FEW} a rank can hardly be learnt or split",
+            )  # fmt: skip
+
+
+def _split_findings(counts: dict[str, list[int]]) -> Iterator[Finding]:
+    if "train" not in counts:
+        yield Finding("warning", "no-train", "no image is in split train")
+    if "test" not in counts:
+        yield Finding("note", "no-test", "no image is in split test")
+
+
+def _annotator_findings(sheet: Sheet) -> Iterator[Finding]:
+    names = [c.removeprefix(VOTE_PREFIX) for c in vote_columns(sheet.table)]
+    for name, votes in zip(names, sheet.votes.T, strict=True):
+        given = votes[~np.isnan(votes)]
+        if len(given) == 0:
+            yield Finding(
+                "warning", "no-votes", f"annotator '{name}' graded nothing", cure="drop the column"
+            )
+        elif len(given) >= MANY_VOTES and len(set(given.tolist())) == 1:
+            yield Finding(
+                "warning", "one-grade-only",
+                f"annotator '{name}' gave all {len(given)} images grade {given[0]:.0f}",
+                cure="check that the column holds votes",
+            )  # fmt: skip
+    if len(names) > 1 and len(sheet.ranks) > 1:
+        yield from _agreement_finding(sheet)
+
+
+def _agreement_finding(sheet: Sheet) -> Iterator[Finding]:
+    from dismix.data.annotators.agreement import krippendorff_alpha
+
+    ranks = np.arange(len(sheet.ranks))
+    tally = (sheet.votes[:, :, None] == ranks).sum(axis=1)
+    alpha = krippendorff_alpha(tally)
+    if alpha < LOW_AGREEMENT:
+        yield Finding(
+            "note", "low-agreement", f"Krippendorff's ordinal alpha of the votes is {alpha:.2f}",
+            cure="see `dismix annotators agreement`",
+        )  # fmt: skip

@@ -1,0 +1,52 @@
+import pytest
+
+from dismix.data.sources import SOURCES
+from dismix.data.sources.base import parse_rank
+from dismix.errors import DisMixError
+
+
+def test_options_are_listed_with_their_defaults() -> None:
+    assert SOURCES["koa"].options == {"val_as_train": False}
+    assert SOURCES["idrid"].options == {}
+    assert SOURCES["table"].options["first_rank"] == 0
+
+
+def test_options_are_parsed_by_type() -> None:
+    parse = SOURCES["chaoyang"].parse_options
+    assert parse(["order=a, b,c", "group-by-slide=no"]) == {
+        "order": ("a", "b", "c"),
+        "group_by_slide": False,
+    }
+    assert SOURCES["table"].parse_options(["first_rank=1", "grade=x=y"]) == {
+        "first_rank": 1,
+        "grade": "x=y",
+    }
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "message"),
+    [
+        ("koa", "as_train=true", "has no option 'as_train'; did you mean 'val_as_train'"),
+        ("koa", "val_as_train", "has no value"),
+        ("koa", "val_as_train=maybe", "write true or false"),
+        ("table", "first_rank=one", "write a whole number"),
+        ("idrid", "x=1", "it takes none"),
+    ],
+)
+def test_bad_options_are_explained(source: str, text: str, message: str) -> None:
+    with pytest.raises(DisMixError, match=message):
+        SOURCES[source].parse_options([text])
+
+
+@pytest.mark.parametrize(
+    ("cell", "expected"),
+    [("0", 0), ("4.0", 4), (" SEVERE ", 2), ("", None), (None, None), ("nan", None)],
+)
+def test_parse_rank(cell: object, expected: int | None) -> None:
+    assert parse_rank(cell, ("none at all", "some", "severe", "3", "4")) == expected
+
+
+@pytest.mark.parametrize("cell", ["5", "-1", "1.5", "1e0", "x", "٣", "inf"])
+def test_parse_rank_refuses(cell: str) -> None:
+    with pytest.raises(DisMixError, match="is not a grade"):
+        parse_rank(cell, ("a", "b", "c"))

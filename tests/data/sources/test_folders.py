@@ -1,0 +1,77 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dismix.data.sources import folders
+from dismix.errors import DisMixError
+
+Build = Callable[[str], Path]
+Draw = Callable[..., Path]
+
+
+def test_splits_and_natural_order(build: Build) -> None:
+    manifest = folders.read(build("folders"))
+    assert manifest.meta.ranks == ("grade 1", "grade 2", "grade 10")
+    assert dict(zip(manifest.table["image"], manifest.grades, strict=True)) == {
+        "train/grade 1/p2_train.png": 0,
+        "train/grade 2/p0_train.png": 1,
+        "train/grade 10/p1_train.png": 2,
+        "test/grade 1/p2_test.png": 0,
+        "test/grade 2/p0_test.png": 1,
+        "test/grade 10/p1_test.png": 2,
+    }
+    assert "grade 1 < grade 2 < grade 10" in manifest.meta.notes
+
+
+def test_without_splits_all_rows_are_train(tmp_path: Path, draw: Draw) -> None:
+    for grade in ("high", "low"):
+        draw(tmp_path / grade / "a.PNG")
+    (tmp_path / "low" / "notes.txt").write_text("no image")
+    manifest = folders.read(tmp_path, ranks=("low", "high"), grey=True, equalize=True)
+    assert set(manifest.table["split"]) == {"train"}
+    assert dict(zip(manifest.table["image"], manifest.grades, strict=True)) == {
+        "low/a.PNG": 0,
+        "high/a.PNG": 1,
+    }
+    assert manifest.meta.grey
+    assert manifest.meta.equalize
+
+
+def test_numbers_keep_their_gap_and_their_start(tmp_path: Path, draw: Draw) -> None:
+    for grade in ("1", "2", "4"):
+        draw(tmp_path / grade / "a.png")
+    manifest = folders.read(tmp_path)
+    assert manifest.meta.ranks == ("1", "2", "3", "4")
+    assert manifest.grades.tolist() == [0, 1, 3]
+
+
+def test_split_words_and_patients_in_subfolders(tmp_path: Path, draw: Draw) -> None:
+    for split, patient in (("Training", "p1"), ("validation", "p2"), ("TEST", "p3")):
+        for grade in "01":
+            draw(tmp_path / split / grade / patient / "left.png")
+    manifest = folders.read(tmp_path, group_pattern=r"^(p\d)/")
+    assert manifest.table["split"].tolist() == ["train", "train", "val", "val", "test", "test"]
+    assert manifest.table["group"].tolist() == ["p1", "p1", "p2", "p2", "p3", "p3"]
+
+
+def test_refuses_loose_images_unknown_ranks_and_one_rank(tmp_path: Path, draw: Draw) -> None:
+    draw(tmp_path / "mild" / "a.png")
+    draw(tmp_path / "severe" / "a.png")
+    with pytest.raises(DisMixError, match="folder 'severe' is not among the ranks"):
+        folders.read(tmp_path, ranks=("mild", "sever"))
+    loose = draw(tmp_path / "b.png")
+    with pytest.raises(DisMixError, match=r"b\.png: lies in no grade folder"):
+        folders.read(tmp_path)
+    assert not folders.recognises(tmp_path)
+    loose.unlink()
+    (tmp_path / "severe").rename(tmp_path / ".hidden")
+    with pytest.raises(DisMixError, match="holds only one grade, 'mild'"):
+        folders.read(tmp_path)
+    assert not folders.recognises(tmp_path)
+
+
+def test_a_folder_of_data_sets_is_not_taken_for_grades(tmp_path: Path, draw: Draw) -> None:
+    draw(tmp_path / "set a" / "train" / "0" / "a.png")
+    draw(tmp_path / "set b" / "train" / "0" / "a.png")
+    assert not folders.recognises(tmp_path)

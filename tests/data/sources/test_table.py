@@ -1,0 +1,154 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dismix.data.sources import table
+from dismix.errors import DisMixError
+
+SaveCsv = Callable[..., Path]
+
+
+def save(folder: Path, text: str, name: str = "t.csv", encoding: str = "utf-8") -> Path:
+    path = folder / name
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+def test_own_column_names(tmp_path: Path) -> None:
+    text = "ID,Set,Patient,Level,Age\nx1,training,p1,0,60\nx2,Test,p2,3,70\n"
+    manifest = table.read(
+        save(tmp_path, text), image="id", split="set", group="patient", grade="level",
+        images="png", suffix="png",
+    )  # fmt: skip
+    assert manifest.table["image"].tolist() == ["png/x1.png", "png/x2.png"]
+    assert manifest.table["split"].tolist() == ["train", "test"]
+    assert manifest.table["group"].tolist() == ["p1", "p2"]
+    assert manifest.grades.tolist() == [0, 3]
+    assert manifest.meta.ranks == ("0", "1", "2", "3")
+    assert manifest.table["Age"].tolist() == ["60", "70"]
+    assert manifest.root == tmp_path
+
+
+def test_votes_in_columns_keep_gaps(tmp_path: Path) -> None:
+    text = "image,Dr A,Dr B\na.png,1,\nb.png,NA,0\nc.png,2,2.0\n"
+    manifest = table.read(save(tmp_path, text), annotators=("Dr A", "dr b"))
+    assert manifest.annotators == ["Dr A", "Dr B"]
+    np.testing.assert_array_equal(manifest.votes, [[1, np.nan], [np.nan, 0], [2, 2]])
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_delimiters_and_byte_order_mark(tmp_path: Path, delimiter: str, encoding: str) -> None:
+    text = "image|grade|note\n'a'.png|0|b, c; d\n".replace("|", delimiter)
+    text = text.replace("b, c; d", '"b, c; d"') + delimiter.join(["é.png", "1", "\r\n"])
+    manifest = table.read(save(tmp_path, text, encoding=encoding))
+    assert manifest.table["image"].tolist() == ["'a'.png", "é.png"]
+    assert manifest.table["note"].fillna("").tolist() == ["b, c; d", ""]
+
+
+def test_long_form_with_own_names_keeps_gaps(tmp_path: Path) -> None:
+    text = "scan,reader,score,split\na,x,mild,train\na,y,severe,train\nb,y,none,test\n"
+    manifest = table.read(
+        save(tmp_path, text), image="scan", annotator="reader", grade="score",
+        ranks=("none", "Mild", "severe"),
+    )  # fmt: skip
+    assert manifest.annotators == ["x", "y"]
+    np.testing.assert_array_equal(manifest.votes, [[1, 2], [np.nan, 0]])
+    assert manifest.meta.ranks == ("none", "Mild", "severe")
+    assert manifest.table["split"].tolist() == ["train", "test"]
+
+
+def test_long_form_names_both_rows_of_a_conflict(tmp_path: Path) -> None:
+    text = "image,annotator,grade\na,x,1\na,x,1\nb,x,0\na,x,2\n"
+    with pytest.raises(DisMixError, match=r"row 5, column 'grade'.*'2' here and '1' in row 2"):
+        table.read(save(tmp_path, text))
+    text = "image,annotator,grade\na,x,1\n\na,x,2\n"
+    with pytest.raises(DisMixError, match="row 3: is blank"):
+        table.read(save(tmp_path, text))
+
+
+def test_grades_from_one_need_a_word(tmp_path: Path) -> None:
+    path = save(tmp_path, "image,grade\na.png,1\nb.png,3\n")
+    with pytest.raises(DisMixError, match=r"lowest grade is 1.*set first_rank=1"):
+        table.read(path)
+    with pytest.raises(DisMixError, match="column 'Level': the lowest grade is 1"):
+        table.read(save(tmp_path, "image,Level\na,1\nb,2\n", "u.csv"), grade="level")
+    manifest = table.read(path, first_rank=1)
+    assert manifest.grades.tolist() == [0, 2]
+    assert manifest.meta.ranks == ("1", "2", "3")
+    assert table.read(path, ranks=("0", "1", "2", "3")).grades.tolist() == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("image,grade\na.png,0\nb.png,x\n", r"t\.csv, row 3, column 'grade': 'x' is not a grade"),
+        ("image,grade\na.png,0\n\nb.png,-2\n", "row 4, column 'grade': '-2'"),
+        ("image,grade\na.png,1.5\nb.png,0\n", "row 2, column 'grade': '1.5'"),
+        ("image,grade\na.png,0\n,1\n", "row 3, column 'image': is empty"),
+        ("image,grade\na.png,0\na.png,1\n", "row 3, column 'image': 'a.png' is listed a second"),
+        ("image,grade\na.png,0\nb.png,\n", "row 3, column 'grade': the image has neither"),
+        ("image,grade\na.png,0,extra\n", "row 2: has 3 cells under 2 column names"),
+        ("image,grade,grade\na.png,0,1\n", "row 1, column 'grade': two columns"),
+        ('image,grade\n"a.png,0\n', "is no regular table"),
+        ("image,grade\n", "has no rows"),
+        ("", "is empty"),
+        ("picture,grade\na.png,0\n", "there is no column 'image'; set image"),
+        ("image,note\na.png,0\n", "no column of grades was named"),
+        ("image,grade\na.png,NA\n", "holds no grade at all"),
+        ("image,split,grade\na.png,trian,0\n", "row 2, column 'split': unknown split 'trian'"),
+        ("image,annotator\na.png,x\n", "needs a column 'grade'"),
+    ],
+)
+def test_mistakes_are_named_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DisMixError, match=message) as caught:
+        table.read(save(tmp_path, text))
+    assert "\n" not in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_own_names_appear_in_messages(tmp_path: Path) -> None:
+    path = save(tmp_path, "id,Level,Dr A\na,0,0\nb,1,9\n")
+    with pytest.raises(DisMixError, match=r"row 3, column 'Dr A': '9' is not a grade.*0 to 1"):
+        table.read(path, image="id", grade="Level", annotators=("Dr A",), ranks=("0", "1"))
+    with pytest.raises(DisMixError, match="both grade and an annotator"):
+        table.read(path, image="id", grade="Level", annotators=("Level",))
+    with pytest.raises(DisMixError, match="no column 'Levle'; set grade: did you mean"):
+        table.read(path, image="id", grade="Levle")
+
+
+def test_a_column_in_the_way_is_kept(tmp_path: Path) -> None:
+    path = save(tmp_path, "image,file,grade,level\nx,a.png,9,0\ny,b.png,9,1\n")
+    manifest = table.read(path, image="file", grade="level")
+    assert manifest.grades.tolist() == [0, 1]
+    assert manifest.table["grade_original"].tolist() == ["9", "9"]
+    assert manifest.table["image_original"].tolist() == ["x", "y"]
+
+
+def test_none_can_be_a_rank(tmp_path: Path) -> None:
+    path = save(tmp_path, "image,grade\na,None\nb,some\n")
+    assert table.read(path, ranks=("none", "some")).grades.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_other_encodings_are_refused(tmp_path: Path, encoding: str) -> None:
+    path = save(tmp_path, "image,grade\né.png,0\nb.png,1\n", encoding=encoding)
+    with pytest.raises(DisMixError, match=r"is not (UTF-8 text|a text table); save it as UTF-8"):
+        table.read(path)
+
+
+def test_parquet_needs_pyarrow_or_reads_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        path.write_bytes(b"PAR1")
+        with pytest.raises(DisMixError, match="Parquet needs pyarrow"):
+            table.read(path)
+        return
+    import pandas as pd
+
+    pd.DataFrame({"image": ["a", "b"], "grade": [0, 1]}).to_parquet(path)
+    assert table.read(path).grades.tolist() == [0, 1]
