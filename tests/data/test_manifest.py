@@ -91,7 +91,7 @@ def test_long_form_becomes_wide(tmp_path):
 def test_long_form_conflict_names_both_rows(tmp_path):
     path = tmp_path / "long.csv"
     path.write_text("image,annotator,grade\na,x,1\na,y,2\na,x,2\n")
-    with pytest.raises(DisMixError, match=r"row 4, column 'grade': annotator 'x'.* in row 2"):
+    with pytest.raises(DisMixError, match=r"row 4, column 'grade': .*annotator 'x'.* in row 2"):
         read_manifest(path)
     path.write_text("image,annotator,grade,split\na,x,1,train\na,y,2,test\n")
     with pytest.raises(DisMixError, match="row 3, column 'split'"):

@@ -259,3 +259,15 @@ def test_koa_patients_stay_whole(shared_data: Path):
     split = split_validation(manifest, seed=0)
     assert (split.table.groupby("group")["split"].nunique() == 1).all()
     assert (counts(split, "val") - 0.15 * total).abs().max() <= 2
+
+
+def test_files_with_the_same_bytes_stay_together(tmp_path):
+    rows = []
+    for i in range(40):
+        (tmp_path / f"{i}.png").write_bytes(bytes([i // 2]) * 10)
+        rows.append({"image": f"{i}.png", "grade": i % 2})
+    manifest = make_manifest(pd.DataFrame(rows), None, tmp_path)
+    for seed in range(5):
+        split = split_validation(manifest, 0.2, seed=seed).table["split"].to_numpy()
+        assert (split[0::2] == split[1::2]).all()
+        assert (split == "val").sum() == 8

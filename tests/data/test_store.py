@@ -324,7 +324,7 @@ def test_interruption_keeps_what_is_finished(
 ) -> None:
     files = make_files(tmp_path / "raw", 6)
 
-    def interrupt(done: int, _: int) -> None:
+    def interrupt(_stage: str, done: int, _total: int) -> None:
         if done == 3:
             raise KeyboardInterrupt
 
@@ -332,7 +332,7 @@ def test_interruption_keeps_what_is_finished(
         build_store(files, SMALL, tmp_path / "cache", progress=interrupt)
     loaded = count_loads(monkeypatch)
     seen: list[tuple[int, int]] = []
-    build_store(files, SMALL, tmp_path / "cache", progress=lambda *state: seen.append(state))
+    build_store(files, SMALL, tmp_path / "cache", progress=lambda _, *done: seen.append(done))
     assert len(loaded) == 3
     assert seen == [(4, 6), (5, 6), (6, 6)]
 

@@ -8,6 +8,8 @@ import torch
 from dismix._compat import import_torchvision
 from dismix.data.transforms import (
     AugmentParams,
+    _matrix,
+    _resampled,
     augment,
     draw_augment,
     equalize,
@@ -118,10 +120,28 @@ def test_float_and_8_bit_images_give_the_same() -> None:
     )
 
 
-def test_large_batches_in_parts_equal_single_images() -> None:
-    images, params = noise((5, 1, 512, 512)), params_of(5)
-    alone = torch.cat([augment(images[i : i + 1], params[i : i + 1]) for i in range(5)])
-    assert torch.equal(augment(images, params), alone)
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_threads_and_single_operations_give_the_same(shape: tuple[int, ...], threads: int) -> None:
+    images, params = noise(shape), params_of(shape[0])
+    whole = _resampled(images, _matrix(params))
+    expected = equalize(images)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert (augment(images, params) - whole).abs().max() < 1e-5
+        assert torch.equal(equalize(images), expected)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_images_need_not_be_contiguous() -> None:
+    images, params = noise((4, 3, 24, 24)), params_of(4)
+    mirrored = images.transpose(2, 3)
+    assert torch.equal(augment(mirrored, params), augment(mirrored.contiguous(), params))
+    assert torch.equal(equalize(mirrored), equalize(images).transpose(2, 3))
+    half = to_unit(images).bfloat16()
+    assert torch.equal(augment(half, params), augment(half.float(), params))
 
 
 def test_augment_passes_gradients_to_float_images() -> None:

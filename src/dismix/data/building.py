@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from dismix.data.dicom import MissingExtraError
 from dismix.errors import DisMixError
+from dismix.progress import Progress
 
 OnError = Literal["stop", "skip"]
-Progress = Callable[[int, int], None]
 IMAGES, DONE, LOCK = "images.u8", "done.u8", "lock"
 _COMMIT_SECONDS = 1.0
 
@@ -78,7 +78,7 @@ def fill_rows(
         on_error: "stop" raises the error of the first bad row after keeping the rows
             before it; "skip" goes on and leaves bad rows zero and unmarked.
         workers: Threads.
-        progress: Called with (rows finished, N).
+        progress: Called as ``progress("decoding images", rows finished, N)``.
 
     Returns:
         What is wrong with each row that was skipped, without its path.
@@ -98,7 +98,7 @@ def fill_rows(
                 writer.write(row, result)
             finished += 1
             if progress is not None:
-                progress(finished, count)
+                progress("decoding images", finished, count)
     return skipped
 
 

@@ -47,12 +47,17 @@ def pivot_long(
         ({'image': ['a', 'b'], 'annotator_x': ['1', nan], 'annotator_y': ['2', '0']}, [2, 4])
     """
     table = table.rename(columns=lambda c: str(c).strip())
-    line = pd.Series(np.arange(len(table)) + 2, index=table.index)
+    table = table.reset_index(drop=True)
+    line = np.arange(len(table)) + 2
     for column in ("image", "annotator"):
         missing = table[column].isna()
         if missing.any():
             raise DisMixError(
-                "is empty", file=file, row=int(line[missing].iloc[0]), column=column, cure="fill it"
+                "is empty",
+                file=file,
+                row=int(line[missing.to_numpy()][0]),
+                column=column,
+                cure="fill it",
             )
     _refuse_conflict(table, ["image", "annotator"], "grade", line, file)
     others = [c for c in table.columns if c not in KEYS and not str(c).startswith("Unnamed")]
@@ -65,11 +70,11 @@ def pivot_long(
     )
     for annotator in sorted(votes.columns, key=str):
         wide[f"annotator_{annotator}"] = votes[annotator].reindex(wide["image"]).to_numpy()
-    return wide, line[first.index].to_numpy(np.int64)
+    return wide, line[first.index.to_numpy()]
 
 
 def _refuse_conflict(
-    table: pd.DataFrame, keys: list[str], column: str, line: "pd.Series[int]", file: Path | None
+    table: pd.DataFrame, keys: list[str], column: str, line: NDArray[np.int64], file: Path | None
 ) -> None:
     """Raise when rows with equal keys differ in a column, naming the two lines."""
     kept = table.groupby(keys, sort=False)[column].transform("first")
@@ -77,12 +82,13 @@ def _refuse_conflict(
     clash = (values != kept) & values.notna() & kept.notna()
     if not clash.any():
         return
-    at = clash.idxmax()
+    at = int(clash.to_numpy().argmax())
     same = (table[keys] == table.loc[at, keys]).all(axis=1) & values.notna()
-    what = f"annotator '{table.loc[at, 'annotator']}'" if "annotator" in keys else "the rows"
+    image, annotator = str(table.loc[at, "image"]), str(table.loc[at, "annotator"])
+    what = f"the votes of annotator '{annotator}'" if "annotator" in keys else "the rows"
     raise DisMixError(
-        f"{what} of image '{table.loc[at, 'image']}' say '{values[at]}' here"
-        f" and '{kept[at]}' in row {line[same.idxmax()]}",
+        f"{what} for image '{image}' say '{values[at]}' here"
+        f" and '{kept[at]}' in row {line[same.to_numpy().argmax()]}",
         file=file,
         row=int(line[at]),
         column=column,

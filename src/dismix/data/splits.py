@@ -2,13 +2,15 @@
 
 Rows are stratified by what a user has: the majority of their votes, or the grade where nobody
 voted. A true grade beside votes (simulated annotators) is never looked at, and validation rows
-are scored against their votes likewise. All draws hang on image and group names, so the order
-of the rows does not matter, nor does the folder the data lie in.
+are scored against their votes likewise. Files with the same bytes stay together, as groups do.
+All draws hang on image and group names, so the order of the rows does not matter, nor does the
+folder the data lie in.
 """
 
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 from dismix.data.draws import drawn_order, image_keys
 from dismix.data.manifest import SPLITS, Manifest, make_manifest
 from dismix.data.stratify import choose_groups
+from dismix.data.twins import find_identical
 from dismix.errors import DisMixError
 from dismix.registry import near_names
 
@@ -201,8 +204,25 @@ def _strata(
         group = manifest.table["group"].iloc[rows]
         known = group.notna().to_numpy(dtype=bool)
         names = [f"group {g}" if k else n for g, k, n in zip(group, known, names, strict=True)]
+    names = _joined_twins(names, [manifest.image_paths[i] for i in rows])
     keys, number = np.unique(np.asarray(names, dtype=str), return_inverse=True)
     return _majority(manifest, rows), number.astype(np.int64), keys.tolist()
+
+
+def _joined_twins(names: list[str], paths: list[Path]) -> list[str]:
+    """Give groups that share a byte-identical file one name, so that no split parts them."""
+    parent = {name: name for name in names}
+
+    def root(name: str) -> str:
+        while parent[name] != name:
+            name = parent[name]
+        return name
+
+    for twins in find_identical(paths):
+        roots = sorted({root(names[member]) for member in twins.members})
+        for name in roots[1:]:
+            parent[name] = roots[0]
+    return [root(name) for name in names]
 
 
 def _composition(

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dismix.atomic import write_json
-from dismix.data.building import IMAGES, LOCK, OnError, Progress, fill_rows, locked
+from dismix.data.building import IMAGES, LOCK, OnError, fill_rows, locked
 from dismix.data.digest import content_digests, forget
 from dismix.data.store_settings import (
     FORMAT,
@@ -40,6 +40,7 @@ from dismix.data.store_settings import (
     store_key,
 )
 from dismix.errors import DisMixError
+from dismix.progress import Progress
 
 __all__ = ["ImageStore", "Skipped", "StoreSettings", "build_store", "default_cache_dir"]
 
@@ -86,7 +87,7 @@ def build_store(
         cache_dir: Folder for stores, :func:`default_cache_dir` when absent.
         on_error: "stop" raises on the first bad file; "skip" lists it in ``skipped``.
         workers: Decoding threads, by default one for each core this process may use.
-        progress: Called with (files finished, N) while decoding.
+        progress: Called as ``progress("decoding images", files finished, N)``.
 
     Returns:
         The open store.

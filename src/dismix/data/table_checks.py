@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dismix.data.annotators.votes import majority_vote
 from dismix.data.findings import Finding
 from dismix.data.manifest import SPLITS, VOTE_PREFIX, ManifestMeta, vote_columns
 from dismix.data.validate import grade_columns, problems
@@ -81,11 +82,19 @@ class Sheet:
         return label
 
     def counts(self) -> dict[str, list[int]]:
-        """Return the number of images of each rank, for each split that has any."""
+        """Return the number of images of each rank, for each split that has any.
+
+        Counted as training sees them: by the majority of the votes where there are any,
+        except in the test split, which goes by the grade.
+        """
         splits = np.array(self.column("split"))
+        ranks = self.label.copy()
+        voted = ~np.isnan(self.votes).all(axis=1) & ((splits != "test") | np.isnan(self.grades))
+        if voted.any():
+            ranks[voted] = majority_vote(self.votes[voted], len(self.ranks))
         result = {}
         for split in SPLITS:
-            label = self.label[(splits == split) & ~np.isnan(self.label)].astype(int)
+            label = ranks[(splits == split) & ~np.isnan(ranks)].astype(int)
             if len(label):
                 result[split] = np.bincount(label, minlength=len(self.ranks)).tolist()
         return result

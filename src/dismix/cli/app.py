@@ -1,0 +1,38 @@
+"""The tree of commands."""
+
+from typing import Annotated
+
+import typer
+
+import dismix
+from dismix.cli import annotators, data, demo, doctor, generator
+
+app = typer.Typer(
+    name="dismix",
+    help="Order-aware mixup for graded medical images: mix severity and appearance separately.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dismix {dismix.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.add_typer(data.app, name="data")
+app.add_typer(generator.app, name="generator")
+data.app.add_typer(annotators.app, name="annotators")
+app.command()(doctor.doctor)
+app.command()(demo.demo)

@@ -1,0 +1,181 @@
+"""`dismix data`: bring graded images in, check them, look at them, split them."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dismix.cli.options import AsJson, ManifestPath, Output, Quiet, Seed
+
+app = typer.Typer(no_args_is_help=True, help="Graded images: import, check, show, split, phantom.")
+
+
+class Subject(StrEnum):
+    """What a phantom shows."""
+
+    knee = "knee"
+    fundus = "fundus"
+
+
+@app.command("sources")
+def list_sources() -> None:
+    """List the published data sets and folder forms that `import` knows, with their options."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from dismix.data.sources import SOURCES
+
+    table = Table("name", "what it reads", "options (--set name=value)", box=None, pad_edge=False)
+    for name in SOURCES:
+        table.add_row(name, SOURCES[name].about, ", ".join(SOURCES[name].options))
+    Console().print(table)
+
+
+@app.command("import")
+def import_data(
+    path: Annotated[
+        Path, typer.Argument(help="A published folder, a class-per-folder tree or a table.")
+    ],
+    output: Output,
+    source: Annotated[
+        str | None, typer.Option(help="See `dismix data sources`; guessed when absent.")
+    ] = None,
+    image: Annotated[str | None, typer.Option(help="Table: column of image paths.")] = None,
+    grade: Annotated[str | None, typer.Option(help="Table: column of grades.")] = None,
+    annotator: Annotated[
+        list[str] | None, typer.Option(help="Table: column of votes; repeat for each annotator.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Table: column of splits.")] = None,
+    group: Annotated[str | None, typer.Option(help="Table: column of patients.")] = None,
+    ranks: Annotated[
+        str | None, typer.Option(help="Names of the grades, low to high, parted by commas.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any option of the source, name=value.")
+    ] = None,
+) -> None:
+    """Turn published data or your own table into a manifest."""
+    from dismix.data.describe import describe
+    from dismix.data.manifest import write_manifest
+    from dismix.data.sources import SOURCES, guess_source, read_source
+
+    given = {"image": image, "grade": grade, "split": split, "group": group, "ranks": ranks}
+    texts = [f"{name}={value}" for name, value in given.items() if value is not None]
+    texts += [f"annotators={','.join(annotator)}"] if annotator else []
+    chosen = guess_source(path) if source is None else SOURCES[source]
+    options = chosen.parse_options([*texts, *(settings or [])]) if chosen is not None else {}
+    manifest = read_source(path, source, **options)
+    write_manifest(manifest, output)
+    typer.echo(describe(manifest))
+
+
+@app.command()
+def check(
+    path: Annotated[Path, typer.Argument(help="A manifest, or a folder that `import` knows.")],
+    images: Annotated[bool, typer.Option(help="Open the image files.")] = True,
+    near: Annotated[bool, typer.Option(help="Look for near-identical images.")] = True,
+    mirrored: Annotated[bool, typer.Option("--mirrored", help="And for mirrored ones.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Find missing files, bad grades, leaks between splits and twin images."""
+    from dismix.data.check import check_path
+    from dismix.progress import bar
+
+    with bar(quiet=quiet or as_json) as progress:
+        report = check_path(path, images=images, near=near, mirrored=mirrored, progress=progress)
+    typer.echo(json.dumps(report.to_dict(), indent=2) if as_json else str(report))
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+@app.command()
+def show(
+    manifest: ManifestPath,
+    output: Output = Path("contact_sheet.png"),
+    columns: Annotated[int, typer.Option(help="Images a grade.", min=1)] = 10,
+    size: Annotated[int, typer.Option(help="Pixels a side.", min=16)] = 128,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Write a contact sheet: a row of images for each grade."""
+    from dismix.data.manifest import read_manifest
+    from dismix.progress import bar
+    from dismix.show.contact_sheet import contact_sheet, save_picture
+
+    data = read_manifest(manifest)
+    with bar(quiet=quiet) as progress:
+        sheet = contact_sheet(data, columns=columns, size=size, seed=seed, progress=progress)
+    save_picture(sheet, output)
+    typer.echo(f"{len(data)} images, {data.num_ranks} grades -> {output}")
+
+
+@app.command()
+def phantom(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to fill.")],
+    subject: Annotated[Subject, typer.Option(help="What the pictures show.")] = Subject.knee,
+    train: Annotated[int, typer.Option(help="Training images.", min=1)] = 1000,
+    val: Annotated[int, typer.Option(help="Validation images.", min=0)] = 200,
+    test: Annotated[int, typer.Option(help="Test images.", min=0)] = 400,
+    ranks: Annotated[int, typer.Option(help="Number of ranks.", min=2)] = 5,
+    size: Annotated[int, typer.Option(help="Pixels a side.", min=32)] = 64,
+    annotators: Annotated[int, typer.Option(help="Number of annotators.", min=0)] = 5,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Draw a graded data set whose true factors are known."""
+    from dismix.data.describe import describe
+    from dismix.data.phantom import PhantomSpec, build_phantom
+    from dismix.progress import bar
+
+    spec = PhantomSpec(
+        subject=subject.value, num_ranks=ranks, train=train, val=val, test=test, size=size,
+        annotators=annotators, seed=seed,
+    )  # fmt: skip
+    with bar(quiet=quiet) as progress:
+        manifest = build_phantom(spec, output, progress=progress)
+    typer.echo(describe(manifest))
+
+
+@app.command()
+def split(
+    manifest: ManifestPath,
+    output: Output,
+    val: Annotated[
+        float | None, typer.Option(help="Share of training images that become validation.")
+    ] = None,
+    scarce: Annotated[
+        float | None, typer.Option(help="Keep this share of each grade, at least 10 images.")
+    ] = None,
+    folds: Annotated[
+        int | None, typer.Option(help="Write this many k-fold manifests NAME-1.csv, NAME-2.csv ...")
+    ] = None,
+    merge_val: Annotated[
+        bool, typer.Option("--merge-val", help="First turn validation rows into training rows.")
+    ] = False,
+    seed: Seed = 0,
+) -> None:
+    """Split by majority grade without splitting patients."""
+    from dismix.data import splits
+    from dismix.data.describe import describe
+    from dismix.data.manifest import read_manifest, write_manifest
+    from dismix.errors import DisMixError
+
+    if val is None and scarce is None and folds is None and not merge_val:
+        raise DisMixError(
+            "nothing to do", cure="give --val 0.15, --scarce 0.1, --folds 5 or --merge-val"
+        )
+    data = read_manifest(manifest)
+    if merge_val:
+        data = splits.merge_splits(data, {"val": "train"})
+    if scarce is not None:
+        data = splits.scarcity_subset(data, scarce, seed=seed)
+    if val is not None:
+        data = splits.split_validation(data, val, seed=seed)
+    parts = [data] if folds is None else splits.k_fold(data, folds, seed=seed)
+    for number, part in enumerate(parts, start=1):
+        path = output if folds is None else output.with_stem(f"{output.stem}-{number}")
+        write_manifest(part, path)
+        typer.echo(f"{path}\n{describe(part)}")

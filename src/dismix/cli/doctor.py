@@ -1,0 +1,120 @@
+"""`dismix doctor`: what is installed, what is missing, and how to get it."""
+
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass
+from importlib import metadata, util
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+EXTRAS = {
+    "dicom": ("pydicom", "read DICOM files"),
+    "parquet": ("pyarrow", "read and write Parquet manifests"),
+    "annotators": ("krippendorff", "cross-check of Krippendorff's alpha"),
+    "tensorboard": ("tensorboard", "training curves in TensorBoard"),
+    "oracles": ("diffusers", "reference implementations for the tests"),
+}
+PACKAGES = ("torch", "torchvision", "timm", "accelerate", "lpips", "numpy", "scipy",
+            "scikit-learn", "pandas", "pillow", "safetensors")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the report: what, whether it is there, and what to do if not."""
+
+    kind: str
+    name: str
+    found: str | None
+    remark: str = ""
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+) -> None:
+    """Print versions, devices, weights and extras, and how to get what is missing."""
+    entries = [*_software(), *_devices(), *_weights(), *_extras()]
+    if as_json:
+        typer.echo(json.dumps([asdict(entry) for entry in entries], indent=2))
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("kind", "name", "found", "remark", box=None, pad_edge=False)
+    for entry in entries:
+        table.add_row(
+            entry.kind, entry.name, entry.found or "[yellow]missing", escape(entry.remark)
+        )
+    Console().print(table)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _software() -> list[Entry]:
+    import dismix
+
+    entries = [
+        Entry("software", "dismix", dismix.__version__),
+        Entry("software", "python", platform.python_version(), platform.platform()),
+    ]
+    for package in PACKAGES:
+        cure = "" if _version(package) else f"pip install {package}"
+        entries.append(Entry("software", package, _version(package), cure))
+    return entries
+
+
+def _devices() -> list[Entry]:
+    if util.find_spec("torch") is None:
+        return [Entry("device", "any", None, "install torch first")]
+    import torch
+
+    entries = [Entry("device", "cpu", f"{os.cpu_count()} cores", f"{_memory_gib()} GiB memory")]
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        memory = f"{properties.total_memory / 2**30:.0f} GiB"
+        entries.append(Entry("device", f"cuda:{index}", properties.name, memory))
+    if torch.backends.mps.is_available():
+        entries.append(Entry("device", "mps", "Apple GPU"))
+    if len(entries) == 1:
+        entries.append(
+            Entry("device", "gpu", None, "the CPU is enough for the demo and 64 px runs")
+        )
+    return entries
+
+
+def _memory_gib() -> Any:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**30
+    except (AttributeError, ValueError, OSError):
+        return "?"
+
+
+def _weights() -> list[Entry]:
+    from dismix.generator.weights import KNOWN_WEIGHTS, find_weights
+
+    entries = []
+    for name, purpose in KNOWN_WEIGHTS.items():
+        path = find_weights(name)
+        remark = purpose if path else f"{purpose}; put the file into the folder $DISMIX_WEIGHTS"
+        entries.append(Entry("weights", name, _size(path) if path else None, remark))
+    return entries
+
+
+def _size(path: Path) -> str:
+    return f"{path.stat().st_size / 2**20:.0f} MiB"
+
+
+def _extras() -> list[Entry]:
+    entries = []
+    for extra, (package, purpose) in EXTRAS.items():
+        cure = "" if _version(package) else f": pip install 'dismix[{extra}]'"
+        entries.append(Entry("extra", extra, _version(package), purpose + cure))
+    return entries

@@ -1,0 +1,62 @@
+"""`dismix generator`: train the dual-codebook generator and look at what it learned."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dismix.cli.options import ManifestPath, Quiet, Seed
+
+app = typer.Typer(no_args_is_help=True, help="The generator: train it, report on it.")
+
+
+class Arch(StrEnum):
+    """Autoencoder shapes."""
+
+    vq_f8 = "vq-f8"
+    light = "light"
+    tiny = "tiny"
+
+
+@app.command()
+def train(
+    manifest: ManifestPath,
+    run: Annotated[Path, typer.Option("-o", "--output", help="Run folder to fill.")],
+    arch: Annotated[Arch, typer.Option(help="vq-f8 (the paper's), light, or tiny.")] = Arch.light,
+    recipe: Annotated[str, typer.Option(help="paper or default.")] = "default",
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training split.")] = None,
+    size: Annotated[int | None, typer.Option(help="Pixels a side.")] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="Pretrained autoencoder to start from.", exists=True)
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any setting, name=value; repeat.")
+    ] = None,
+    seed: Seed = 0,
+    resume: Annotated[bool, typer.Option(help="Continue an interrupted run.")] = False,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Do not use a GPU.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a generator on the training split; choose its checkpoint on validation."""
+    from dismix.generator.start_run import train_generator
+    from dismix.progress import bar
+
+    texts = dict(_pair(text) for text in settings or [])
+    if epochs is not None:
+        texts["epochs"] = str(epochs)
+    with bar(quiet=quiet) as progress:
+        best = train_generator(
+            manifest, run, arch=arch.value, recipe=recipe, settings=texts, size=size,
+            weights=weights, seed=seed, resume=resume, cpu=cpu, progress=progress,
+        )  # fmt: skip
+    typer.echo(f"best mixing accuracy {best['score']:.3f} at epoch {best['epoch']:.0f} -> {run}")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    from dismix.errors import DisMixError
+
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise DisMixError(f"setting '{text}' has no value", cure=f"write --set {name}=VALUE")
+    return name.strip(), value.strip()

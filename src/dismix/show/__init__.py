@@ -1,0 +1,1 @@
+"""Pictures and pages: where people would rather look than read."""

@@ -1,0 +1,111 @@
+"""A contact sheet: a row of example images for each grade."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from dismix.data.manifest import Manifest
+from dismix.progress import Progress
+
+MARGIN, LABEL = 4, 150
+INK, PAPER, FAINT = (30, 30, 34), (255, 255, 255), (120, 120, 128)
+
+
+def choose_rows(manifest: Manifest, columns: int, seed: int = 0) -> list[list[int]]:
+    """Return row positions to show: up to ``columns`` of each majority grade.
+
+    Args:
+        manifest: N graded images.
+        columns: Images a grade.
+        seed: Decides which.
+
+    Returns:
+        One list a rank, low to high.
+    """
+    majority = manifest.target().hard.numpy()
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(manifest))
+    return [
+        sorted(int(i) for i in order[majority[order] == rank][:columns])
+        for rank in range(manifest.num_ranks)
+    ]
+
+
+def contact_sheet(
+    manifest: Manifest,
+    *,
+    columns: int = 10,
+    size: int = 96,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Image.Image:
+    """Draw a row of images for each grade, with its name and number of images.
+
+    Args:
+        manifest: The graded images.
+        columns: Images a grade.
+        size: Side of an image in pixels.
+        seed: Decides which images are shown.
+        progress: Called as images are read.
+    """
+    from dismix.data.decode import decode_image, resize
+
+    rows = choose_rows(manifest, columns, seed)
+    paths = manifest.image_paths
+    counts = np.bincount(manifest.target().hard.numpy(), minlength=manifest.num_ranks)
+    total, done = sum(len(row) for row in rows), 0
+    pictures: list[list[NDArray[np.uint8]]] = []
+    for row in rows:
+        pictures.append([])
+        for index in row:
+            pixels = decode_image(paths[index], channels=1 if manifest.meta.grey else 3)
+            pictures[-1].append(resize(pixels, size, fit="pad"))
+            done += 1
+            if progress is not None:
+                progress("reading images", done, total)
+    captions = [
+        (f"{rank}  {name}" if name != str(rank) else name, f"{counts[rank]} images")
+        for rank, name in enumerate(manifest.meta.ranks)
+    ]
+    return picture_grid(pictures, captions, size)
+
+
+def picture_grid(
+    pictures: Sequence[Sequence[NDArray[np.uint8]]],
+    captions: Sequence[tuple[str, str]],
+    size: int,
+) -> Image.Image:
+    """Lay out rows of (size, size, 1 or 3) images with a caption and a note at the left."""
+    width = LABEL + max((len(row) for row in pictures), default=0) * (size + MARGIN) + MARGIN
+    sheet = Image.new("RGB", (width, len(pictures) * (size + MARGIN) + MARGIN), PAPER)
+    draw = ImageDraw.Draw(sheet)
+    font, small = ImageFont.load_default(15), ImageFont.load_default(12)
+    for y, (row, (caption, note)) in enumerate(zip(pictures, captions, strict=True)):
+        top = MARGIN + y * (size + MARGIN)
+        draw.text((MARGIN * 2, top + size // 2 - 18), _shorten(caption, 18), INK, font)
+        draw.text((MARGIN * 2, top + size // 2 + 4), note, FAINT, small)
+        for x, pixels in enumerate(row):
+            picture = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+            sheet.paste(picture, (LABEL + x * (size + MARGIN), top))
+    return sheet
+
+
+def save_picture(picture: Image.Image, path: str | Path) -> None:
+    """Write a picture atomically, in the format its ending names."""
+    from dismix import atomic
+    from dismix.errors import DisMixError
+
+    with atomic.replacing(path) as temporary:
+        try:
+            picture.save(temporary)
+        except (ValueError, KeyError) as error:
+            raise DisMixError(
+                f"unknown picture format '{Path(path).suffix}'", file=path, cure="use .png or .jpg"
+            ) from error
+
+
+def _shorten(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
