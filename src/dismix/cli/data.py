@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from dismix.cli.options import AsJson, ManifestPath, Output, Quiet, Seed
+from dismix.cli.options import (
+    AsJson,
+    ManifestPath,
+    OnError,
+    OnErrorOption,
+    Output,
+    Quiet,
+    Seed,
+    report_skipped,
+)
 
 app = typer.Typer(no_args_is_help=True, help="Graded images: import, check, show, split, phantom.")
 
@@ -98,6 +107,7 @@ def show(
     columns: Annotated[int, typer.Option(help="Images a grade.", min=1)] = 10,
     size: Annotated[int, typer.Option(help="Pixels a side.", min=16)] = 128,
     seed: Seed = 0,
+    on_error: OnErrorOption = OnError.stop,
     quiet: Quiet = False,
 ) -> None:
     """Write a contact sheet: a row of images for each grade."""
@@ -106,10 +116,39 @@ def show(
     from dismix.show.contact_sheet import contact_sheet, save_picture
 
     data = read_manifest(manifest)
+    skipped: list[str] = []
+    on_bad = (lambda error: skipped.append(str(error))) if on_error is OnError.skip else None
     with bar(quiet=quiet) as progress:
-        sheet = contact_sheet(data, columns=columns, size=size, seed=seed, progress=progress)
+        sheet = contact_sheet(
+            data, columns=columns, size=size, seed=seed, on_bad=on_bad, progress=progress
+        )
+    report_skipped(skipped)
     save_picture(sheet, output)
     typer.echo(f"{len(data)} images, {data.num_ranks} grades -> {output}")
+
+
+@app.command()
+def prepare(
+    manifest: ManifestPath,
+    size: Annotated[int, typer.Option(help="Pixels a side.", min=8)] = 256,
+    on_error: OnErrorOption = OnError.stop,
+    quiet: Quiet = False,
+) -> None:
+    """Decode and resize all images once, into the store that training reads from."""
+    from dismix.data.manifest import read_manifest
+    from dismix.data.store import build_store
+    from dismix.data.store_settings import StoreSettings
+    from dismix.progress import bar
+
+    data = read_manifest(manifest)
+    settings = StoreSettings(size=size, channels=1 if data.meta.grey else 3)
+    with bar(quiet=quiet) as progress:
+        store = build_store(data.image_paths, settings, on_error=on_error.value, progress=progress)
+    report_skipped([f"{item.path}: {item.reason}" for item in store.skipped])
+    typer.echo(
+        f"{len(store.valid)} images of {size} x {size} x {settings.channels}, "
+        f"{store.nbytes / 2**20:.0f} MiB -> {store.folder}"
+    )
 
 
 @app.command()

@@ -1,6 +1,6 @@
 """A contact sheet: a row of example images for each grade."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from dismix.data.manifest import Manifest
+from dismix.errors import DisMixError
 from dismix.progress import Progress
 
 MARGIN, LABEL = 4, 150
@@ -40,6 +41,7 @@ def contact_sheet(
     columns: int = 10,
     size: int = 96,
     seed: int = 0,
+    on_bad: Callable[[DisMixError], None] | None = None,
     progress: Progress | None = None,
 ) -> Image.Image:
     """Draw a row of images for each grade, with its name and number of images.
@@ -49,6 +51,8 @@ def contact_sheet(
         columns: Images a grade.
         size: Side of an image in pixels.
         seed: Decides which images are shown.
+        on_bad: Called for a file that cannot be read, which is then left out; by default the
+            error is raised.
         progress: Called as images are read.
     """
     from dismix.data.decode import decode_image, resize
@@ -61,8 +65,13 @@ def contact_sheet(
     for row in rows:
         pictures.append([])
         for index in row:
-            pixels = decode_image(paths[index], channels=1 if manifest.meta.grey else 3)
-            pictures[-1].append(resize(pixels, size, fit="pad"))
+            try:
+                pixels = decode_image(paths[index], channels=1 if manifest.meta.grey else 3)
+                pictures[-1].append(resize(pixels, size, fit="pad"))
+            except DisMixError as error:
+                if on_bad is None:
+                    raise
+                on_bad(error)
             done += 1
             if progress is not None:
                 progress("reading images", done, total)
@@ -96,7 +105,6 @@ def picture_grid(
 def save_picture(picture: Image.Image, path: str | Path) -> None:
     """Write a picture atomically, in the format its ending names."""
     from dismix import atomic
-    from dismix.errors import DisMixError
 
     with atomic.replacing(path) as temporary:
         try:

@@ -1,0 +1,209 @@
+"""The command line as a user meets it: output, exit codes, and one-line errors."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from PIL import Image
+
+from dismix.cli import main
+from dismix.data.manifest import read_manifest
+
+
+@pytest.fixture
+def dismix(monkeypatch, capsys):
+    """Run the command line in this process; return (exit code, stdout, stderr)."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["dismix", *map(str, arguments)])
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def clinic(tmp_path: Path) -> Path:
+    """A clinic's own table: three annotators, gaps, other column names."""
+    rows = []
+    for i in range(60):
+        name = f"img{i:02d}.png"
+        Image.effect_noise((40, 40), 60 + i % 3 * 30).rotate(i).save(tmp_path / name)
+        grade = i % 3
+        rows.append(
+            {
+                "file": name,
+                "patient": f"p{i // 2}",
+                "dr_ann": grade,
+                "dr_bob": grade if i % 5 else min(2, grade + 1),
+                "dr_cy": grade if i % 2 else "",
+            }
+        )
+    path = tmp_path / "clinic.csv"
+    pd.DataFrame(rows).to_csv(path, index=False)
+    return path
+
+
+def import_clinic(dismix, clinic: Path) -> Path:
+    manifest = clinic.parent / "manifest.csv"
+    code, out, err = dismix(
+        "data", "import", clinic, "-o", manifest, "--image", "file", "--group", "patient",
+        "--annotator", "dr_ann", "--annotator", "dr_bob", "--annotator", "dr_cy",
+        "--ranks", "none,mild,severe",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    assert "60 images, 3 ranks: none, mild, severe" in out
+    assert "3 annotators, 150 votes" in out
+    return manifest
+
+
+def test_help_is_quick_and_loads_nothing_heavy():
+    code = (
+        "import sys\nsys.argv = ['dismix', 'data', '--help']\n"
+        "from dismix.cli import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "assert not {'torch', 'pandas', 'numpy'} & set(sys.modules), 'heavy import'\n"
+    )
+    command = [sys.executable, "-X", "importtime", "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr[-300:]
+    assert "phantom" in result.stdout
+
+
+def test_version(dismix):
+    assert dismix("--version")[1].startswith("dismix 0.")
+
+
+def test_own_table_from_import_to_split(dismix, clinic):
+    manifest = import_clinic(dismix, clinic)
+    code, out, _ = dismix("data", "check", manifest, "-q")
+    assert code == 0, out
+    code, out, _ = dismix("data", "annotators", "agreement", manifest, "--json")
+    assert json.loads(out)["annotators"] == ["dr_ann", "dr_bob", "dr_cy"]
+    split = clinic.parent / "split.csv"
+    code, out, _ = dismix("data", "split", manifest, "-o", split, "--val", "0.2")
+    data = read_manifest(split)
+    assert 8 <= (data.table["split"] == "val").sum() <= 16
+    assert data.table.groupby("group")["split"].nunique().max() == 1
+
+
+def test_folds_are_numbered_files(dismix, clinic):
+    manifest = import_clinic(dismix, clinic)
+    code, _, _ = dismix("data", "split", manifest, "-o", clinic.parent / "f.csv", "--folds", 3)
+    assert code == 0
+    held = [read_manifest(clinic.parent / f"f-{k}.csv").split("val").table for k in (1, 2, 3)]
+    assert sorted(pd.concat(held)["image"]) == sorted(read_manifest(manifest).table["image"])
+
+
+def test_consensus_is_written(dismix, clinic):
+    manifest = import_clinic(dismix, clinic)
+    target = clinic.parent / "consensus.csv"
+    code, out, _ = dismix("data", "annotators", "consensus", manifest, "-o", target)
+    assert code == 0
+    table = pd.read_csv(target)
+    assert len(table) == 60
+    assert (table[["p0", "p1", "p2"]].sum(axis=1) - 1).abs().max() < 1e-5
+    assert "60 images" in out
+
+
+def test_contact_sheet_shows_every_grade(dismix, clinic):
+    manifest = import_clinic(dismix, clinic)
+    picture = clinic.parent / "sheet.png"
+    code, _, _ = dismix("data", "show", manifest, "-o", picture, "--columns", 4, "--size", 32, "-q")
+    assert code == 0
+    sheet = Image.open(picture)
+    assert sheet.height == 3 * 36 + 4
+    assert sheet.getbbox() is not None
+
+
+def test_simulated_annotators_are_reported(dismix, tmp_path):
+    rows = [f"{i}.png,train,{i % 5}" for i in range(100)]
+    (tmp_path / "m.csv").write_text("image,split,grade\n" + "\n".join(rows))
+    code, out, _ = dismix(
+        "data", "annotators", "simulate", tmp_path / "m.csv", "-o", tmp_path / "v.csv",
+        "--preset", "50", "--mode", "per_image",
+    )  # fmt: skip
+    assert code == 0
+    assert "wrong majority" in out
+    assert len(read_manifest(tmp_path / "v.csv").annotators) == 5
+
+
+def test_sources_are_listed(dismix):
+    out = dismix("data", "sources")[1]
+    assert all(name in out for name in ("idrid", "koa", "chaoyang", "crowdgleason", "folders"))
+
+
+def test_doctor_says_how_to_get_what_is_missing(dismix, monkeypatch, tmp_path):
+    monkeypatch.setenv("DISMIX_WEIGHTS", str(tmp_path))
+    code, out, _ = dismix("doctor", "--json")
+    entries = {(e["kind"], e["name"]): e for e in json.loads(out)}
+    assert code == 0
+    assert entries["software", "torch"]["found"]
+    assert "$DISMIX_WEIGHTS" in entries["weights", "vq-f8"]["remark"]
+    missing = [e for e in entries.values() if e["kind"] == "extra" and not e["found"]]
+    assert all("pip install 'dismix[" in e["remark"] for e in missing)
+    assert dismix("doctor")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("data", "check", "absent.csv"), "absent.csv: no such file"),
+        (("data", "show", "bad.csv"), "bad.csv, row 3, column 'grade': 'x' is not a whole number"),
+        (("data", "import", ".", "-o", "m.csv", "--source", "idird"), "did you mean 'idrid'?"),
+        (("data", "import", "empty", "-o", "m.csv"), "empty: looks like none of the known layouts"),
+        (("data", "split", "good.csv", "-o", "m.csv"), "nothing to do; give --val"),
+        (("data", "split", "good.csv", "-o", "m.csv", "--val", "2"), "not between 0 and 1"),
+        (("data", "show", "good.csv", "-o", "sheet.png", "-q"), "b.png: file not found"),
+        (("data", "annotators", "agreement", "good.csv"), "good.csv: has no annotators"),
+        (
+            ("data", "annotators", "simulate", "good.csv", "-o", "m.csv", "--preset", "40"),
+            "unknown preset '40'",
+        ),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(dismix, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "bad.csv").write_text("image,grade\na.png,1\nb.png,x\n")
+    (tmp_path / "good.csv").write_text("image,grade\na.png,1\nb.png,0\nc.png,1\nd.png,0\n")
+    before = sorted(p.name for p in tmp_path.iterdir())
+    code, _, err = dismix(*arguments)
+    assert code == 2
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+def test_problems_found_by_check_are_exit_code_1(dismix, tmp_path):
+    (tmp_path / "m.csv").write_text("image,grade\na.png,1\nb.png,x\n")
+    code, out, _ = dismix("data", "check", tmp_path / "m.csv", "-q")
+    assert code == 1
+    assert "missing-image" in out
+    assert "not-a-grade" in out
+
+
+def test_bad_files_are_skipped_and_listed_on_request(dismix, clinic, monkeypatch):
+    monkeypatch.setenv("DISMIX_CACHE", str(clinic.parent / "cache"))
+    manifest = import_clinic(dismix, clinic)
+    (clinic.parent / "img07.png").write_bytes(b"not a picture")
+    sheet = clinic.parent / "s.png"
+    for command in (
+        ("data", "prepare", manifest, "--size", "16"),
+        ("data", "show", manifest, "-o", sheet, "--columns", "30"),
+    ):
+        code, _, err = dismix(*command, "-q")
+        assert code == 2
+        assert "img07.png" in err
+        code, _, err = dismix(*command, "-q", "--on-error", "skip")
+        assert code == 0
+        assert err.count("skipped:") == 1
+        assert "img07.png" in err

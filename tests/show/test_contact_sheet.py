@@ -1,0 +1,46 @@
+"""Contact sheets: the right images in the right rows."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from dismix.data.manifest import ManifestMeta, make_manifest
+from dismix.errors import DisMixError
+from dismix.show.contact_sheet import LABEL, MARGIN, choose_rows, contact_sheet, save_picture
+
+
+@pytest.fixture
+def manifest(tmp_path):
+    rows = []
+    for i in range(12):
+        grade = i % 3
+        Image.new("L", (20, 20), 50 + 80 * grade).save(tmp_path / f"{i}.png")
+        rows.append({"image": f"{i}.png", "grade": grade})
+    return make_manifest(pd.DataFrame(rows), ManifestMeta(("a", "b", "c"), grey=True), tmp_path)
+
+
+def test_each_row_shows_its_grade(manifest):
+    sheet = np.asarray(contact_sheet(manifest, columns=3, size=32))
+    for grade in range(3):
+        top = MARGIN + grade * (32 + MARGIN)
+        for column in range(3):
+            left = LABEL + column * (32 + MARGIN)
+            assert (sheet[top : top + 32, left : left + 32] == 50 + 80 * grade).all()
+
+
+def test_choice_depends_on_the_seed_alone(manifest):
+    assert choose_rows(manifest, 2, seed=1) == choose_rows(manifest, 2, seed=1)
+    assert any(choose_rows(manifest, 2, seed=s) != choose_rows(manifest, 2) for s in range(1, 9))
+
+
+def test_a_grade_without_images_has_an_empty_row(manifest):
+    two = manifest.rows(manifest.grades < 2)
+    assert [len(row) for row in choose_rows(two, 5)] == [4, 4, 0]
+    assert contact_sheet(two, columns=2, size=16).height == 3 * (16 + MARGIN) + MARGIN
+
+
+def test_unknown_format_is_named(tmp_path):
+    with pytest.raises(DisMixError, match=r"unknown picture format '\.xyz'"):
+        save_picture(Image.new("L", (2, 2)), tmp_path / "a.xyz")
+    assert list(tmp_path.iterdir()) == []

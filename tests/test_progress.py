@@ -1,0 +1,19 @@
+"""Progress bars go to stderr and follow the calls."""
+
+from dismix.progress import bar
+
+
+def test_bar_shows_stage_and_counts_on_stderr(capsys):
+    with bar() as progress:
+        progress("reading | fast", 1, 4)
+        progress("reading | slow", 4, 4)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "slow" in captured.err
+    assert "4/4" in captured.err
+
+
+def test_quiet_bar_draws_nothing(capsys):
+    with bar(quiet=True) as progress:
+        progress("reading", 1, 1)
+    assert capsys.readouterr().err == ""
