@@ -120,20 +120,23 @@ def torchvision_rates(options: argparse.Namespace, augmented: bool) -> tuple[flo
 def store_rates(options: argparse.Namespace, augmented: bool) -> tuple[float, float]:
     """Time the store; its first epoch includes reading, decoding and writing everything."""
     files = image_files(options.folder)
+    opened: list[ImageStore] = []
     with tempfile.TemporaryDirectory() as cache:
 
-        def opened() -> ImageStore:
-            settings = StoreSettings(size=options.size)
-            return build_store(files, settings, cache, workers=options.cores)
+        def store() -> ImageStore:
+            if not opened:
+                settings = StoreSettings(size=options.size)
+                opened.append(build_store(files, settings, cache, workers=options.cores))
+            return opened[0]
 
         def fetched(epoch: int) -> Iterable[int]:
             order = torch.randperm(len(files), generator=torch.Generator().manual_seed(epoch))
-            store = opened()
-            return (len(store[rows]) for rows in order.split(options.batch))
+            images = store()
+            return (len(images[rows]) for rows in order.split(options.batch))
 
         def batched(epoch: int) -> Iterable[int]:
             batches = Batches(
-                opened(), None, options.batch, drop_last=False, equalize=options.equalize
+                store(), None, options.batch, drop_last=False, equalize=options.equalize
             )
             batches.set_epoch(epoch)
             return (len(batch) for batch in batches)
