@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dismix.data.manifest import Manifest
     from dismix.show.page import Page
 
-SUBJECTS: tuple[Literal["knee", "fundus"], ...] = ("knee", "fundus")
+SUBJECTS: dict[Literal["knee", "fundus"], str] = {"knee": "knees", "fundus": "fundi"}
 
 
 def demo(
@@ -31,21 +31,21 @@ def demo(
         "Graded pictures with known factors, five annotators who disagree, and what DisMix sees.",
     )
     with bar(quiet=quiet) as progress:
-        for subject in SUBJECTS:
+        for subject, plural in SUBJECTS.items():
             spec = PhantomSpec(subject=subject, train=400, val=80, test=160, size=128, seed=seed)
             manifest = build_phantom(spec, output / subject, progress=progress)
-            _section(page, subject, manifest, output / subject)
+            _section(page, plural, manifest, output / subject)
     page.write(output / "index.html")
     typer.echo(f"{output / 'index.html'} written in {time.perf_counter() - start:.0f} s")
 
 
-def _section(page: "Page", subject: str, manifest: "Manifest", folder: Path) -> None:
+def _section(page: "Page", plural: str, manifest: "Manifest", folder: Path) -> None:
     from dismix.data.annotators.agreement import measure_agreement
     from dismix.data.check import check_path
     from dismix.data.describe import grade_counts
     from dismix.show.contact_sheet import contact_sheet
 
-    page.heading(f"Phantom {subject}s")
+    page.heading(f"Phantom {plural}")
     sheet = contact_sheet(manifest.split("train"), columns=8, size=128)
     page.picture(sheet, "Training images by majority grade: severity grows downwards.")
     counts = grade_counts(manifest)

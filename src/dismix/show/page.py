@@ -15,6 +15,7 @@ STYLE = """
 body { font: 16px/1.55 system-ui, sans-serif; max-width: 1180px;
   margin: 2rem auto; padding: 0 1rem }
 h1 { font-size: 1.7rem; margin-bottom: .2rem } h2 { margin-top: 2.2rem; font-size: 1.25rem }
+figure { margin: 0 0 1rem } figcaption { color: #667 }
 p.lead { color: #667; margin-top: 0 } img { max-width: 100%; border-radius: 4px }
 pre { background: #8881; padding: .7rem 1rem; overflow-x: auto; border-radius: 4px }
 table { border-collapse: collapse; margin: .8rem 0; display: block; overflow-x: auto }

@@ -1,0 +1,73 @@
+"""The package as others get it: a wheel that runs, versions that agree, no heavy import."""
+
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import dismix
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_version_is_the_same_everywhere():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert dismix.__version__ == project["version"]
+    assert re.search(rf"^version: {re.escape(dismix.__version__)}$", citation, re.M)
+
+
+def test_public_names_exist_and_load_lazily():
+    code = (
+        "import sys, dismix\nassert 'torch' not in sys.modules\n"
+        "for name in dismix.__all__: getattr(dismix, name)\n"
+        "assert 'torch' in sys.modules\nassert set(dismix.__all__) <= set(dir(dismix))\n"
+        "try: dismix.nothing\nexcept AttributeError: print('ok')\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert result.stdout == "ok\n", result.stderr
+
+
+def test_constraints_pin_the_torch_that_pulls_no_cuda():
+    pins = (ROOT / "constraints.txt").read_text().splitlines()
+    assert "torch==2.13.0" in pins
+    assert "torchvision==0.28.0" in pins
+    assert not [pin for pin in pins if pin.lower().startswith(("nvidia", "triton"))]
+
+
+def test_nothing_committed_names_this_machine():
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.split("\n")
+    here = str(ROOT.parent) + "/"
+    for name in filter(None, listed):
+        path = ROOT / name
+        if path.is_file() and path.stat().st_size < 2**20:
+            assert here not in path.read_text(errors="replace"), name
+
+
+@pytest.mark.slow
+def test_wheel_installs_and_runs(tmp_path):
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", str(tmp_path)]
+    subprocess.run([*build, str(ROOT)], check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "dismix/py.typed" in names
+    assert not [n for n in names if not n.startswith(("dismix/", "dismix-"))]
+    target = tmp_path / "site"
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(target)]
+    subprocess.run([*install, str(wheel)], check=True, capture_output=True)
+    code = "import dismix; assert dismix.__file__.startswith(r'%s'); from dismix.cli import main; main()"
+    result = subprocess.run(
+        [sys.executable, "-c", code % target, "data", "phantom", "-o", str(tmp_path / "p"),
+         "--train", "4", "--val", "2", "--test", "2", "-q"],
+        capture_output=True, text=True, check=False, cwd=tmp_path, env={"PYTHONPATH": str(target)},
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert "8 images" in result.stdout
