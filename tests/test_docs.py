@@ -58,9 +58,9 @@ def run(command: str, folder: Path) -> str:
         return result.stdout
     sys.argv = words
     text = io.StringIO()
-    with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
-        with contextlib.suppress(SystemExit):
-            main()
+    leaving = contextlib.suppress(SystemExit)
+    with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text), leaving:
+        main()
     return text.getvalue().replace(str(folder) + "/", "")
 
 

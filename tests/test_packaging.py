@@ -63,7 +63,10 @@ def test_wheel_installs_and_runs(tmp_path):
     target = tmp_path / "site"
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(target)]
     subprocess.run([*install, str(wheel)], check=True, capture_output=True)
-    code = "import dismix; assert dismix.__file__.startswith(r'%s'); from dismix.cli import main; main()"
+    code = (
+        "import dismix; assert dismix.__file__.startswith(r'%s')\n"
+        "from dismix.cli import main; main()\n"
+    )
     result = subprocess.run(
         [sys.executable, "-c", code % target, "data", "phantom", "-o", str(tmp_path / "p"),
          "--train", "4", "--val", "2", "--test", "2", "-q"],
