@@ -1,0 +1,65 @@
+"""Where a number comes from: commit, versions, hardware, date."""
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+
+def commit() -> str:
+    """Return the commit of the source tree, with "+" when it has changes, or ""."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(Path(__file__).parent), *arguments]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        return result.stdout.strip() if result.returncode == 0 else ""
+
+    try:
+        found = git("rev-parse", "--short=12", "HEAD")
+        return found + ("+" if found and git("status", "--porcelain", "-uno") else "")
+    except OSError:
+        return ""
+
+
+def hardware() -> str:
+    """Return the device that computes, in words."""
+    import torch
+
+    if torch.cuda.is_available():
+        return str(torch.cuda.get_device_name(0))
+    return f"{_processor()}, {os.cpu_count()} cores"
+
+
+def provenance() -> dict[str, Any]:
+    """Return what a record needs to be repeated.
+
+    Example:
+        >>> sorted(provenance())
+        ['commit', 'date', 'hardware', 'python', 'versions']
+    """
+    packages = ("dismix", "torch", "torchvision", "timm", "accelerate", "numpy")
+    versions = {}
+    for name in packages:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "commit": os.environ.get("DISMIX_COMMIT") or commit(),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "hardware": hardware(),
+        "python": platform.python_version(),
+        "versions": versions,
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
