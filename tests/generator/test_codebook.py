@@ -86,4 +86,4 @@ def test_a_collapsed_codebook_comes_back_to_life() -> None:
     quantize.usage.reset()
     quantize(z)
     assert quantize.usage.perplexity() > 2 * collapsed
-    assert quantize.usage.fraction() > 0.9
+    assert quantize.usage.fraction() > 0.8

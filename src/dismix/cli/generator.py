@@ -60,3 +60,24 @@ def _pair(text: str) -> tuple[str, str]:
     if not equals:
         raise DisMixError(f"setting '{text}' has no value", cure=f"write --set {name}=VALUE")
     return name.strip(), value.strip()
+
+
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="HTML file; RUN/report.html if absent.")
+    ] = None,
+    manifest: Annotated[
+        Path | None, typer.Option(help="Data to judge on; what the run was trained on if absent.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    quiet: Quiet = False,
+) -> None:
+    """Write a page: pictures, reconstruction, probes, code maps and curves."""
+    from dismix.generator.report import write_report
+    from dismix.progress import bar
+
+    with bar(quiet=quiet) as progress:
+        path = write_report(run, output, manifest=manifest, device=device, progress=progress)
+    typer.echo(str(path))

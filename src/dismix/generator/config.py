@@ -26,6 +26,10 @@ class GeneratorConfig:
         in_channels: 1 or 3; None takes the architecture's.
         code_dim: Dimension of the non-ordinal codes.
         ordinal_dim: Dimension of the ordinal codes; None takes ``code_dim``.
+        ordinal_grid: Positions a side of the ordinal codes; None takes the latent's, 1 is one
+            code for the whole image.
+        ordinal_trunk: What the ordinal branch looks at: "none" is the encoder's features (the
+            paper), "conv" adds convolutions on them, "lite0" is a network on the image.
         ordinal_codes: Size of the ordinal codebook.
         nonordinal_codes: Size of the non-ordinal codebook.
         codebooks: "dual", or "single" for the paper's one-codebook ablation.
@@ -36,7 +40,8 @@ class GeneratorConfig:
         temperature: Divides the attention logits; None is 0.1 with cosine and 1 without.
         learn_temperature: Let training move the temperature.
         conditioned: False never shows labels to the ordinal branch.
-        null_label: "learned" stands in when no label is given; "none" is z~ = z.
+        null_label: What stands in when no label is given: a "learned" vector, the label
+            "predicted" from z, or "none", which is z~ = z.
         p_uncond: Share of training samples encoded without their label.
         classifier_input: What the rank classifiers read: "flatten" (linear on all
             positions), "pool" (linear on the mean) or "conv" (a small network).
@@ -56,6 +61,8 @@ class GeneratorConfig:
     in_channels: int | None = None
     code_dim: int = 4
     ordinal_dim: int | None = None
+    ordinal_grid: int | None = None
+    ordinal_trunk: Literal["none", "conv", "lite0"] = "none"
     ordinal_codes: int = 512
     nonordinal_codes: int = 16384
     codebooks: Literal["dual", "single"] = "dual"
@@ -65,7 +72,7 @@ class GeneratorConfig:
     temperature: float | None = None
     learn_temperature: bool = False
     conditioned: bool = True
-    null_label: Literal["learned", "none"] = "learned"
+    null_label: Literal["learned", "predicted", "none"] = "learned"
     p_uncond: float = 0.2
     classifier_input: Literal["flatten", "pool", "conv"] = "flatten"
     nonordinal_dropout: float = 0.0
@@ -74,12 +81,18 @@ class GeneratorConfig:
     def __post_init__(self) -> None:
         _check_choices(self)
         _check_numbers(self)
-        if self.single_latent and self.ordinal_width != self.code_dim:
-            raise DisMixError(
-                "one latent cannot have two dimensions",
-                column="ordinal_dim",
-                cure="leave ordinal_dim out, or choose codebooks 'dual' and projections 'two'",
-            )
+        own = {
+            "ordinal_dim": self.ordinal_width != self.code_dim,
+            "ordinal_grid": self.ordinal_grid is not None,
+            "ordinal_trunk": self.ordinal_trunk != "none",
+        }
+        for name, wanted in own.items():
+            if self.single_latent and wanted:
+                raise DisMixError(
+                    "one latent for both branches has no ordinal shape of its own",
+                    column=name,
+                    cure=f"leave {name} out, or choose codebooks 'dual' and projections 'two'",
+                )
 
     @property
     def ordinal_width(self) -> int:
@@ -155,7 +168,7 @@ def _check_choices(config: GeneratorConfig) -> None:
 
 def _check_numbers(config: GeneratorConfig) -> None:
     sizes = {"num_ranks": 2, "code_dim": 1, "ordinal_codes": 2, "nonordinal_codes": 2}
-    optional = {"image_size": 1, "in_channels": 1, "ordinal_dim": 1}
+    optional = {"image_size": 1, "in_channels": 1, "ordinal_dim": 1, "ordinal_grid": 1}
     for name, least in (sizes | optional).items():
         value = getattr(config, name)
         if value is None and name in optional:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
@@ -38,6 +39,8 @@ class Discriminator(nn.Module):
         num_layers: Strided convolutions (``n_layers``); vq-f8 was trained with 2.
         norm: "batch" is the original; it mixes the samples of a batch, so take another one
             for small batches or several processes.
+        conditional: Judge whether a patch is real *for the rank* of its image (a projection
+            on an embedding of the levels), which a tint does not satisfy.
 
     Example:
         >>> judge = Discriminator(num_ranks=5, in_channels=1, width=8)
@@ -54,6 +57,7 @@ class Discriminator(nn.Module):
         width: int = 64,
         num_layers: int = 3,
         norm: Norm = "batch",
+        conditional: bool = False,
     ) -> None:
         super().__init__()
         widths = [width * min(2**i, 8) for i in range(num_layers + 1)]
@@ -64,6 +68,7 @@ class Discriminator(nn.Module):
             layers += [*_norm(after, norm), nn.LeakyReLU(0.2)]
         self.main = nn.Sequential(*layers, _conv(widths[-1], 1, 1, norm))
         self.rank_head = nn.Linear(widths[-1], num_ranks - 1)
+        self.embed = nn.Linear(num_ranks - 1, widths[-1]) if conditional else None
         self._initialise()
 
     def features(self, images: Tensor) -> Tensor:
@@ -73,16 +78,22 @@ class Discriminator(nn.Module):
             x = layer(x)
         return x
 
-    def forward(self, images: Tensor) -> DiscriminatorOutput:
+    def forward(self, images: Tensor, levels: Tensor | None = None) -> DiscriminatorOutput:
         """Judge images.
 
         Args:
             images: (B, channels, H, W) in [-1, 1].
+            levels: (B, C-1) the images should show; only a conditional one looks at them.
         """
         features = self.features(images)
         # Pooled in float32: a mean over many patches loses bits in half precision.
         pooled = features.float().mean(dim=(2, 3)).to(self.rank_head.weight.dtype)
-        return DiscriminatorOutput(self.main[-1](features), self.rank_head(pooled))
+        realism = self.main[-1](features)
+        if self.embed is not None and levels is not None:
+            wanted = self.embed(levels.to(self.embed.weight.dtype)) * features.shape[1] ** -0.5
+            match = (features * wanted[:, :, None, None]).sum(dim=1, keepdim=True)
+            realism = realism + F.interpolate(match, size=realism.shape[-2:], mode="area")
+        return DiscriminatorOutput(realism, self.rank_head(pooled))
 
     @torch.no_grad()
     def _initialise(self) -> None:

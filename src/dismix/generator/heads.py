@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 ClassifierInput = Literal["flatten", "pool", "conv"]
+Reader = Literal["flatten", "pool", "conv", "deep"]
 
 
 class RankClassifier(nn.Module):
@@ -17,16 +18,14 @@ class RankClassifier(nn.Module):
         dim: Channels of the codes.
         size: Positions a side; only "flatten" depends on it.
         kind: "flatten" is linear on all positions, "pool" linear on their mean, "conv" a
-            small convolutional network.
+            small convolutional network, "deep" one as strong as the probe that judges z_n.
 
     Example:
         >>> RankClassifier(5, dim=4, size=8)(torch.zeros(2, 4, 8, 8)).shape
         torch.Size([2, 4])
     """
 
-    def __init__(
-        self, num_ranks: int, dim: int, size: int, kind: ClassifierInput = "flatten"
-    ) -> None:
+    def __init__(self, num_ranks: int, dim: int, size: int, kind: Reader = "flatten") -> None:
         super().__init__()
         # paper: "a linear classifier", without saying of what; all positions keep the most.
         pool = [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
@@ -41,6 +40,15 @@ class RankClassifier(nn.Module):
                 *pool,
                 nn.Linear(64, num_ranks - 1),
             ],
+            "deep": [
+                *_stage(dim, 32),
+                *_stage(32, 64),
+                nn.AvgPool2d(2, ceil_mode=True),
+                *_stage(64, 128),
+                nn.AdaptiveAvgPool2d(2),
+                nn.Flatten(),
+                nn.Linear(512, num_ranks - 1),
+            ],
         }
         self.layers = nn.Sequential(*layers[kind])
 
@@ -49,6 +57,11 @@ class RankClassifier(nn.Module):
         weight = next(self.layers.parameters())
         logits: Tensor = self.layers(codes.to(weight.dtype))
         return logits
+
+
+def _stage(before: int, after: int) -> list[nn.Module]:
+    # Not batch normalisation: processes that share a batch would disagree.
+    return [nn.Conv2d(before, after, 3, padding=1), nn.GroupNorm(8, after), nn.ReLU()]
 
 
 @dataclass(frozen=True)

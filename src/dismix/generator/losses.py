@@ -42,7 +42,7 @@ def similarity(z_o: Tensor, z_n: Tensor, *, signed: bool = False) -> Tensor:
     channel of |cos| along positions.
 
     Args:
-        z_o: (B, D, h, w).
+        z_o: (B, D, h, w); a coarser grid is spread over the positions of z_n.
         z_n: (B, D', h, w).
         signed: Leave the sign in, as the paper's formula does.
 
@@ -52,6 +52,8 @@ def similarity(z_o: Tensor, z_n: Tensor, *, signed: bool = False) -> Tensor:
         (1.0, -1.0)
     """
     z_o, z_n = z_o.float(), z_n.float()
+    if z_o.shape[-2:] != z_n.shape[-2:]:
+        z_o = F.interpolate(z_o, size=z_n.shape[-2:], mode="nearest")
     if z_o.shape[1] == z_n.shape[1]:
         cosine = F.cosine_similarity(z_o, z_n, dim=1)
     else:

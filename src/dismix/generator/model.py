@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Self, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dismix.errors import DisMixError
@@ -27,6 +28,7 @@ from dismix.generator.losses import similarity, sor
 from dismix.generator.quantizers import NearestQuantizer, OrdinalQuantizer, Quantized
 from dismix.generator.reversal import reverse_gradient
 from dismix.generator.saving import fill, load_tensors, save_tensors
+from dismix.generator.trunk import build_trunk
 
 __all__ = ["Codes", "Generator", "GeneratorOutput", "Latents"]
 
@@ -127,9 +129,12 @@ class Generator(nn.Module):
         self.quant_conv = nn.Conv2d(z_channels, dim, 1)
         # paper: one shared z. The reversed gradient then erases rank from the very features
         # that the ordinal branch reads.
-        self.quant_conv_ordinal = (
-            None if config.single_latent else nn.Conv2d(z_channels, ordinal_dim, 1)
-        )
+        self.ordinal_trunk = build_trunk(config.ordinal_trunk, z_channels)
+        seen = z_channels if self.ordinal_trunk is None else self.ordinal_trunk.out_channels
+        # A trunk's features of different images differ little at first; without this the
+        # projection would have to amplify them, and with them every later change.
+        self.ordinal_norm = None if self.ordinal_trunk is None else nn.GroupNorm(1, seen)
+        self.quant_conv_ordinal = None if config.single_latent else nn.Conv2d(seen, ordinal_dim, 1)
         self.post_quant_conv = nn.Conv2d(ordinal_dim + dim, z_channels, 1)
         self.quantize = NearestQuantizer(config.nonordinal_codes, dim)
         self.quantize_ordinal = None
@@ -148,7 +153,8 @@ class Generator(nn.Module):
 
     def _add_classifiers(self) -> None:
         ranks, kind, size = self.config.num_ranks, self.config.classifier_input, self.latent_size
-        self.ordinal_classifier = RankClassifier(ranks, self.config.ordinal_width, size, kind)
+        grid = self.config.ordinal_grid or size
+        self.ordinal_classifier = RankClassifier(ranks, self.config.ordinal_width, grid, kind)
         self.nonordinal_classifier = RankClassifier(ranks, self.config.code_dim, size, kind)
 
     @classmethod
@@ -174,7 +180,24 @@ class Generator(nn.Module):
         nonordinal = self.quant_conv(features)
         if self.quant_conv_ordinal is None:
             return Latents(nonordinal, nonordinal)
-        return Latents(self.quant_conv_ordinal(features), nonordinal)
+        return Latents(self.quant_conv_ordinal(self.ordinal_features(images, features)), nonordinal)
+
+    def ordinal_features(self, images: Tensor, features: Tensor) -> Tensor:
+        """Return what the ordinal projection reads, at the resolution of the ordinal codes.
+
+        Args:
+            images: (B, channels, H, W).
+            features: (B, z_channels, h, w) of the encoder.
+        """
+        if self.ordinal_trunk is not None:
+            features = self.ordinal_trunk(images, features)
+        if self.config.ordinal_grid is not None or self.ordinal_trunk is not None:
+            size = self.config.ordinal_grid or self.latent_size
+            if size >= features.shape[-1]:
+                features = F.interpolate(features, size=(size, size), mode="nearest")
+            else:
+                features = F.adaptive_avg_pool2d(features, size)
+        return features if self.ordinal_norm is None else self.ordinal_norm(features)
 
     def quantized(
         self, latents: Latents, levels: Tensor | None = None, uncond_mask: Tensor | None = None
@@ -233,7 +256,10 @@ class Generator(nn.Module):
 
     def decode(self, codes: Codes) -> Tensor:
         """Return images (B, channels, H, W), about in [-1, 1], of codes, mixed or not."""
-        joined = torch.cat([codes.ordinal, codes.nonordinal], dim=1)
+        ordinal = codes.ordinal
+        if ordinal.shape[-2:] != codes.nonordinal.shape[-2:]:
+            ordinal = F.interpolate(ordinal, size=codes.nonordinal.shape[-2:], mode="nearest")
+        joined = torch.cat([ordinal, codes.nonordinal], dim=1)
         images: Tensor = self.decoder(
             self.post_quant_conv(joined.to(self.post_quant_conv.weight.dtype))
         )

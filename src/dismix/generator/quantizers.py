@@ -16,7 +16,7 @@ from dismix.generator.codebook import Codebook, Quantized, grid, positions
 from dismix.generator.precision import full_precision
 
 Attention = Literal["hard", "soft"]
-NullLabel = Literal["learned", "none"]
+NullLabel = Literal["learned", "predicted", "none"]
 
 __all__ = ["LabelGate", "NearestQuantizer", "OrdinalQuantizer", "Quantized"]
 
@@ -73,12 +73,13 @@ class NearestQuantizer(Codebook):
 class LabelGate(nn.Module):
     """Conditions features on levels: z~ = (z + h1(s)) * h2(h1(s)).
 
-    Without a label, a learned vector stands for h1(s), so that the gate keeps its scale.
+    Without a label something stands for h1(s), so that the gate keeps its scale: a learned
+    vector, or h1 of the levels that a linear reader predicts from the mean of z.
 
     Args:
         num_ranks: C.
         dim: D.
-        null_label: "learned", or "none" for z~ = z without a label.
+        null_label: "learned", "predicted", or "none" for z~ = z without a label.
 
     Example:
         >>> gate = LabelGate(num_ranks=5, dim=4)
@@ -92,6 +93,7 @@ class LabelGate(nn.Module):
         self.h2 = nn.Linear(dim, dim)
         # paper: it always conditions, which leaks the label into every evaluation on z_o.
         self.null = nn.Parameter(torch.zeros(dim)) if null_label == "learned" else None
+        self.predict = nn.Linear(dim, num_ranks - 1) if null_label == "predicted" else None
 
     def forward(
         self, z: Tensor, levels: Tensor | None = None, uncond_mask: Tensor | None = None
@@ -104,13 +106,27 @@ class LabelGate(nn.Module):
             uncond_mask: (B,) bool, true where the label is to be ignored.
         """
         if levels is None:
-            return z if self.null is None else self._gate(z, self.null.expand(len(z), -1))
+            null = self._null(z)
+            return z if null is None else self._gate(z, null)
         shift = self.h1(levels.to(self.h1.weight.dtype))
         if uncond_mask is None:
             return self._gate(z, shift)
-        if self.null is not None:
-            return self._gate(z, torch.where(uncond_mask[:, None], self.null, shift))
+        null = self._null(z)
+        if null is not None:
+            return self._gate(z, torch.where(uncond_mask[:, None], null, shift))
         return torch.where(uncond_mask[:, None, None, None], z, self._gate(z, shift))
+
+    def predicted_logits(self, z: Tensor) -> Tensor | None:
+        """Return the logits (B, C-1) read from z (B, D, h, w), or None without a reader."""
+        return None if self.predict is None else self.predict(z.mean(dim=(2, 3)))
+
+    def _null(self, z: Tensor) -> Tensor | None:
+        """Return what stands for h1(s) of images without a label (B, D), or None."""
+        logits = self.predicted_logits(z)
+        if logits is not None:
+            shift: Tensor = self.h1(torch.sigmoid(logits))
+            return shift
+        return None if self.null is None else self.null.expand(len(z), -1)
 
     def _gate(self, z: Tensor, shift: Tensor) -> Tensor:
         gate = torch.sigmoid(self.h2(shift))

@@ -7,22 +7,30 @@ share one code, and training has to escape from that.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from dismix.generator.codebook import Codebook
 from dismix.generator.model import Generator
-from dismix.generator.weights import widen_post_quant
+from dismix.generator.trunk import Lite0Trunk
+from dismix.generator.weights import (
+    find_weights,
+    load_pretrained,
+    load_weights,
+    widen_post_quant,
+)
 
 
 @torch.no_grad()
-def standardise(projection: nn.Conv2d, features: Tensor) -> None:
+def standardise(projection: nn.Conv2d, features: Tensor, most: float = 1e6) -> None:
     """Rescale a projection so that its output on ``features`` has mean 0 and deviation 1.
 
     Args:
         projection: Convolution with a bias.
         features: (B, channels, h, w) a typical input.
+        most: Largest factor; features that hardly differ stay nearly equal.
 
     Example:
         >>> projection, features = nn.Conv2d(3, 2, 1), 5 + torch.randn(4, 3, 8, 8)
@@ -31,7 +39,7 @@ def standardise(projection: nn.Conv2d, features: Tensor) -> None:
         tensor([1., 1.])
     """
     output = projection(features).float()
-    mean, deviation = output.mean(dim=(0, 2, 3)), output.std(dim=(0, 2, 3)).clamp_min(1e-6)
+    mean, deviation = output.mean(dim=(0, 2, 3)), output.std(dim=(0, 2, 3)).clamp_min(1.0 / most)
     assert projection.bias is not None
     projection.weight.div_(deviation[:, None, None, None])
     projection.bias.sub_(mean).div_(deviation)
@@ -73,7 +81,10 @@ def start_from_data(
     if nonordinal:
         standardise(model.quant_conv, features)
     if model.quant_conv_ordinal is not None:
-        standardise(model.quant_conv_ordinal, features)
+        # A trunk's output is normalised already, and amplifying what little differs at
+        # first would amplify every later change with it.
+        most = 1e6 if model.ordinal_trunk is None else 4.0
+        standardise(model.quant_conv_ordinal, model.ordinal_features(images, features), most)
     ordinal, other = model.quantized(model.latents(images), levels)
     filled: dict[str, int] = {}
     branches: list[tuple[str, Codebook | None, Tensor, bool]] = [
@@ -125,3 +136,35 @@ def start_from_published(model: Generator, tensors: Mapping[str, Tensor]) -> lis
     for name in placed:
         state[name].copy_(given[name])
     return sorted(set(tensors) - placed)
+
+
+def start_pretrained(model: Generator, path: str | Path, *, freeze: bool = True) -> bool:
+    """Start the autoencoder from a published file and freeze what the paper freezes.
+
+    Args:
+        model: Generator at its first weights.
+        path: File of the model's architecture.
+        freeze: Keep the encoder's way down as published.
+
+    Returns:
+        Whether the file also gave the non-ordinal projection and codebook (vq-f8).
+    """
+    rest = load_pretrained(model, model.architecture, path)
+    start_from_published(model, rest)
+    if freeze:
+        for name, parameter in model.named_parameters():
+            if name.startswith(model.architecture.frozen_prefixes):
+                parameter.requires_grad_(False)
+    return bool(rest)
+
+
+def start_trunk(model: Generator) -> bool:
+    """Give a Lite0 trunk its ImageNet weights; return whether they were found."""
+    path = find_weights("tf_efficientnet_lite0_imagenet")
+    if not isinstance(model.ordinal_trunk, Lite0Trunk) or path is None:
+        return False
+    backbone = model.ordinal_trunk.backbone
+    wanted = backbone.state_dict()
+    given = {name: t for name, t in load_weights(path).items() if name in wanted}
+    backbone.load_state_dict(given)
+    return True

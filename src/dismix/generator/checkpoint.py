@@ -1,0 +1,100 @@
+"""Everything an interrupted training needs, in one file that is whole or absent.
+
+Random choices of a step depend on (seed, epoch, step) alone, so no random state is kept:
+a run that continues from here ends with the weights of one that was never interrupted.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from dismix import atomic
+from dismix.errors import DisMixError
+from dismix.generator.ema import AveragedWeights
+
+FILE = "last.safetensors"
+
+
+def save_training(
+    run: Path,
+    modules: dict[str, nn.Module],
+    optimizers: dict[str, Optimizer],
+    average: AveragedWeights,
+    notes: dict[str, Any],
+) -> None:
+    """Write the state of a training atomically.
+
+    Args:
+        run: Run folder.
+        modules: Modules by name.
+        optimizers: Optimizers by name.
+        average: Averaged weights.
+        notes: JSON: epoch, best score and the like.
+    """
+    tensors: dict[str, Tensor] = {}
+    for name, module in modules.items():
+        tensors |= {f"module/{name}/{key}": value for key, value in module.state_dict().items()}
+    for name, optimizer in optimizers.items():
+        for index, slots in optimizer.state_dict()["state"].items():
+            for slot, value in slots.items():
+                tensors[f"optimizer/{name}/{index}/{slot}"] = torch.as_tensor(value)
+    tensors |= {f"average/{key}": value for key, value in average.tensors.items()}
+    plain = {
+        key: value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for key, value in tensors.items()
+    }
+    with atomic.replacing(run / FILE) as temporary:
+        written = {**notes, "updates": average.updates}
+        save_file(plain, temporary, metadata={"notes": json.dumps(written)})
+
+
+def load_training(
+    run: Path,
+    modules: dict[str, nn.Module],
+    optimizers: dict[str, Optimizer],
+    average: AveragedWeights,
+) -> dict[str, Any]:
+    """Load what `save_training` wrote into the same objects and return its notes.
+
+    Raises:
+        DisMixError: The file is damaged or belongs to another model.
+    """
+    path = run / FILE
+    cure = "delete it to start over, or restore the file"
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            notes: dict[str, Any] = json.loads((file.metadata() or {})["notes"])
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        raise DisMixError(f"not a whole checkpoint ({error})", file=path, cure=cure) from error
+    try:
+        for name, module in modules.items():
+            module.load_state_dict(_below(tensors, f"module/{name}/"))
+        for name, optimizer in optimizers.items():
+            _load_optimizer(optimizer, _below(tensors, f"optimizer/{name}/"))
+        for key, value in _below(tensors, "average/").items():
+            average.tensors[key].copy_(value)
+        average.updates = int(notes["updates"])
+    except (RuntimeError, KeyError) as error:
+        raise DisMixError(
+            f"belongs to another model ({str(error).splitlines()[0]})", file=path, cure=cure
+        ) from error
+    return notes
+
+
+def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+def _load_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        index, slot = key.split("/")
+        state.setdefault(int(index), {})[slot] = value
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

@@ -1,0 +1,57 @@
+"""Averaged weights: calmer than the raw ones, and what is saved and judged."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+class AveragedWeights:
+    """Exponential moving average of a module's parameters.
+
+    Args:
+        module: Module whose parameters are followed.
+        decay: Share of the old average that stays at each update; 0 follows exactly. The
+            first updates keep less, so that a short training is not an average of its start.
+
+    Example:
+        >>> layer = nn.Linear(1, 1, bias=False)
+        >>> average = AveragedWeights(layer, decay=0.5)
+        >>> with torch.no_grad():
+        ...     _ = layer.weight.zero_()
+        >>> before = average.tensors["weight"].clone()
+        >>> average.update()
+        >>> torch.allclose(average.tensors["weight"], before / 10)
+        True
+    """
+
+    def __init__(self, module: nn.Module, decay: float) -> None:
+        self.module, self.decay, self.updates = module, decay, 0
+        self.tensors = {name: p.detach().clone() for name, p in module.named_parameters()}
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Take the module's present parameters into the average."""
+        present = [p.detach() for p in self.module.parameters()]
+        decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
+        self.updates += 1
+        torch._foreach_lerp_([*self.tensors.values()], present, 1.0 - decay)
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Give the module the averaged weights inside the block, in evaluation mode."""
+        kept = {name: p.detach().clone() for name, p in self.module.named_parameters()}
+        training = self.module.training
+        self._put(self.tensors)
+        self.module.eval()
+        try:
+            yield
+        finally:
+            self._put(kept)
+            self.module.train(training)
+
+    @torch.no_grad()
+    def _put(self, tensors: dict[str, Tensor]) -> None:
+        for name, parameter in self.module.named_parameters():
+            parameter.copy_(tensors[name])

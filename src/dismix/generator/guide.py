@@ -1,0 +1,172 @@
+"""A guide: a grader of the training split that tells a decoding whether it shows the asked rank.
+
+The discriminator's own rank head learns beside the generator and is content with a tint. A
+guide is trained before, never sees a made picture, and reads pictures whose colour statistics
+are taken away, turned, shifted, zoomed and noisy at random, so that neither a tint nor a
+pixel pattern earns anything. It takes part in training, so it is no judge of the result;
+`dismix.generator.judge` is another network.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dismix.data.batches import Batches
+from dismix.generator.images import SplitImages
+from dismix.generator.losses import sor
+from dismix.generator.trunk import LITE0
+from dismix.generator.weights import find_weights, load_weights
+
+
+def without_colour(images: Tensor) -> Tensor:
+    """Take each channel's mean and spread out of each image.
+
+    Args:
+        images: (B, channels, H, W).
+
+    Example:
+        >>> x = torch.rand(2, 3, 8, 8)
+        >>> bool((without_colour(x) - without_colour(0.5 * x + 0.2)).abs().max() < 1e-2)
+        True
+    """
+    images = images.float()
+    mean = images.mean(dim=(2, 3), keepdim=True)
+    spread = (images - mean).square().mean(dim=(2, 3), keepdim=True).add(1e-4).sqrt()
+    return (images - mean) / spread
+
+
+def match_colour(images: Tensor, like: Tensor) -> Tensor:
+    """Give each image the channel means and spreads of its partner.
+
+    Args:
+        images: (B, channels, H, W).
+        like: (B, channels, H, W).
+
+    Example:
+        >>> x = torch.rand(2, 3, 8, 8)
+        >>> bool((match_colour(0.5 * x + 0.2, x) - x).abs().max() < 1e-2)
+        True
+    """
+    like = like.float()
+    mean = like.mean(dim=(2, 3), keepdim=True)
+    spread = (like - mean).square().mean(dim=(2, 3), keepdim=True).add(1e-4).sqrt()
+    return without_colour(images) * spread + mean
+
+
+@dataclass(frozen=True)
+class ViewDraws:
+    """Random views of B images.
+
+    Attributes:
+        matrix: (B, 2, 3) sampling matrices: turn, zoom, shift.
+        noise: (B,) deviation of the noise.
+        seed: Seed of the noise itself.
+    """
+
+    matrix: Tensor
+    noise: Tensor
+    seed: int
+
+
+def draw_views(batch: int, generator: torch.Generator) -> ViewDraws:
+    """Draw turns up to 25 degrees, zooms of 0.85 to 1.15, shifts of 8 % and noise to 0.2."""
+    turn, zoom, dx, dy, noise = torch.rand(5, batch, generator=generator)
+    angle, scale = (2 * turn - 1) * math.radians(25), 0.85 + 0.3 * zoom
+    cos, sin = scale * angle.cos(), scale * angle.sin()
+    dx, dy = (0.16 * (2 * shift - 1) for shift in (dx, dy))
+    matrix = torch.stack([torch.stack([cos, -sin, dx], 1), torch.stack([sin, cos, dy], 1)], 1)
+    seed = int(torch.randint(2**31, (), generator=generator))
+    return ViewDraws(matrix, 0.2 * noise, seed)
+
+
+def view(images: Tensor, draws: ViewDraws) -> Tensor:
+    """Return random views of images (B, channels, H, W)."""
+    images = images.float()
+    where = F.affine_grid(draws.matrix.to(images), list(images.shape), align_corners=False)
+    seen = F.grid_sample(images, where, padding_mode="reflection", align_corners=False)
+    rng = torch.Generator(images.device).manual_seed(draws.seed)
+    noise = torch.randn(seen.shape, generator=rng, device=seen.device)
+    return seen + draws.noise.to(seen)[:, None, None, None] * noise
+
+
+class Guide(nn.Module):
+    """EfficientNet-Lite0 on pictures without their colour statistics.
+
+    Args:
+        num_ranks: C.
+
+    Example:
+        >>> Guide(5).eval()(torch.rand(2, 1, 64, 64)).shape
+        torch.Size([2, 4])
+    """
+
+    def __init__(self, num_ranks: int) -> None:
+        super().__init__()
+        from dismix._compat import import_torchvision
+
+        import_torchvision()
+        import timm
+
+        self.backbone = timm.create_model(LITE0, num_classes=0)
+        path = find_weights("tf_efficientnet_lite0_imagenet")
+        if path is not None:
+            wanted = self.backbone.state_dict()
+            self.backbone.load_state_dict(
+                {name: t for name, t in load_weights(path).items() if name in wanted}
+            )
+        self.dropout = nn.Dropout(0.3)
+        self.head = nn.Linear(self.backbone.num_features, num_ranks - 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits (B, C-1) of images (B, 1 or 3, H, W)."""
+        seen = 0.5 * without_colour(images).expand(-1, 3, -1, -1)
+        logits: Tensor = self.head(self.dropout(self.backbone(seen)).float())
+        return logits
+
+
+def train_guide(
+    train: SplitImages,
+    device: torch.device,
+    *,
+    epochs: int,
+    lr: float = 3e-4,
+    batch_size: int = 64,
+    seed: int = 0,
+) -> Guide:
+    """Train a guide on the training split and freeze it.
+
+    Args:
+        train: Training split.
+        device: Where to train.
+        epochs: Passes.
+        lr: Adam's first learning rate, cosine down to zero.
+        batch_size: Images a step.
+        seed: Seed of head, order and views.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        guide = Guide(train.target.num_ranks).to(device)
+    batches = Batches(
+        train.source, train.target, batch_size, seed=seed, equalize=train.equalize, device=device
+    )
+    optimizer = torch.optim.AdamW(guide.parameters(), lr, weight_decay=0.02)
+    total = epochs * len(batches)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, total)
+    rng = torch.Generator().manual_seed(seed)
+    for epoch in range(epochs):
+        batches.set_epoch(epoch)
+        guide.train()
+        for batch in batches:
+            assert batch.target is not None
+            seen = view(batch.images, draw_views(len(batch), rng))
+            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                logits = guide(seen)
+            loss = sor(logits, batch.target.levels)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            schedule.step()
+    return guide.eval().requires_grad_(False)

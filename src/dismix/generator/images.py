@@ -1,0 +1,71 @@
+"""The images a generator is trained and judged on, decoded once and held ready."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from dismix.data.manifest import Manifest
+from dismix.data.store import ImageStore, build_store
+from dismix.data.store_settings import StoreSettings
+from dismix.data.transforms import equalize, to_unit
+from dismix.errors import DisMixError
+from dismix.labels import OrdinalTarget
+from dismix.progress import Progress
+
+
+@dataclass(frozen=True)
+class SplitImages:
+    """One split.
+
+    Attributes:
+        source: (N, channels, H, W) uint8 on the device, or a memory-mapped store.
+        target: Targets of the N images.
+        equalize: Equalise histograms on the way.
+    """
+
+    source: Tensor | ImageStore
+    target: OrdinalTarget
+    equalize: bool
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+    def images(self, rows: Tensor, device: torch.device | str) -> Tensor:
+        """Return images (B, channels, H, W) in [-1, 1], not augmented."""
+        home = self.source.device if isinstance(self.source, Tensor) else "cpu"
+        pixels = self.source[rows.to(home)].to(device)
+        return to_unit(equalize(pixels) if self.equalize else pixels)
+
+
+def load_split(
+    manifest: Manifest,
+    split: str,
+    size: int,
+    *,
+    device: torch.device,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> SplitImages:
+    """Decode one split of a manifest into a store, and put it on the device when it fits.
+
+    Args:
+        manifest: All splits.
+        split: "train", "val" or "test".
+        size: Pixels a side.
+        device: Where training runs.
+        cache: Folder of the stores; the default cache when None.
+        progress: Called while images are decoded.
+    """
+    rows = manifest.split(split)
+    if len(rows) == 0:
+        raise DisMixError(
+            f"has no images in split '{split}'",
+            file=manifest.path,
+            cure="`dismix data split MANIFEST --val 0.15 -o NEW` makes a validation part",
+        )
+    settings = StoreSettings(size=size, channels=1 if manifest.meta.grey else 3)
+    store = build_store(rows.image_paths, settings, cache, progress=progress)
+    source = store.to_device(device) if store.fits_on(device) else store
+    return SplitImages(source, rows.target().to(device), manifest.meta.equalize)

@@ -1,0 +1,83 @@
+"""Mixing accuracy, by which the paper chooses its checkpoint.
+
+Random pairs, random lambda: decode the mix of their ordinal codes and compare the rank that
+the discriminator reads with the rank the mix should have. The discriminator took part in
+training, so this proves little by itself; `dismix.generator.report` puts an independent
+grader beside it.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dismix.generator.codes import Codes
+from dismix.generator.discriminator import Discriminator
+from dismix.generator.model import Generator
+from dismix.labels import OrdinalTarget
+
+
+@dataclass(frozen=True)
+class PairDraws:
+    """Pairs to mix.
+
+    Attributes:
+        first: (P,) rows.
+        second: (P,) rows.
+        lam: (P,) share of the first.
+    """
+
+    first: Tensor
+    second: Tensor
+    lam: Tensor
+
+
+def draw_pairs(images: int, pairs: int, generator: torch.Generator) -> PairDraws:
+    """Draw random pairs of ``images`` rows and their ratio."""
+    rows = torch.randint(images, (2, pairs), generator=generator)
+    return PairDraws(rows[0], rows[1], torch.rand(pairs, generator=generator))
+
+
+def round_half_up(rank: Tensor) -> Tensor:
+    """Round to whole ranks; halves go up, where torch's own rounding goes to the even one.
+
+    Example:
+        >>> round_half_up(torch.tensor([0.5, 1.5, 2.4]))
+        tensor([1., 2., 2.])
+    """
+    return torch.floor(rank + 0.5)
+
+
+@torch.no_grad()
+def mixing_accuracy(
+    model: Generator,
+    discriminator: Discriminator,
+    images: Tensor,
+    target: OrdinalTarget,
+    draws: PairDraws,
+    batch_size: int = 64,
+) -> float:
+    """Return the share of mixes whose rank, as read by the discriminator, is the asked one.
+
+    Args:
+        model: Generator in evaluation mode.
+        discriminator: Reader of ranks.
+        images: (N, channels, H, W) in [-1, 1].
+        target: Targets of the N images.
+        draws: P pairs.
+        batch_size: Pairs decoded at once.
+    """
+    majority, levels = target.hard.float(), target.levels
+    right = torch.zeros((), device=images.device)
+    for start in range(0, len(draws.lam), batch_size):
+        part = slice(start, start + batch_size)
+        i, j = draws.first[part].to(images.device), draws.second[part].to(images.device)
+        lam = draws.lam[part].to(images.device)
+        first, second = model.encode(images[i], levels[i]), model.encode(images[j], levels[j])
+        weight = lam[:, None, None, None]
+        ordinal = weight * first.ordinal + (1 - weight) * second.ordinal
+        logits = discriminator(model.decode(Codes(ordinal, first.nonordinal))).rank_logits
+        read = round_half_up(logits.float().sigmoid().sum(1))
+        asked = round_half_up(lam * majority[i] + (1 - lam) * majority[j])
+        right += (read == asked).sum()
+    return float(right) / len(draws.lam)

@@ -1,0 +1,240 @@
+"""How a generator is trained. What it is made of is `GeneratorConfig`.
+
+A recipe names every lever; the command line sets any of them (``--set reversal=0``), and
+the ablations are nothing but such settings. Two recipes come with the package:
+
+- ``paper``: the published form. One z for both branches, dot-product attention, a linear
+  classifier behind a gradient reversal, learned unit-sum weights, Adam 1e-5, 400 epochs,
+  batches of 11.
+- ``default``: what it takes to really separate the two codes; each lever's measured effect
+  is in ``results/``.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast, get_args, get_type_hints
+
+from dismix.errors import DisMixError
+from dismix.generator.config import GeneratorConfig
+from dismix.generator.heads import Reader
+from dismix.registry import near_names
+
+Adversary = Literal["reversal", "confusion"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Training settings.
+
+    Attributes:
+        epochs: Passes over the training split.
+        batch_size: Images a step, over all processes.
+        lr: Adam's learning rate for the generator.
+        lr_critic: The same for the discriminator.
+        lr_adversary: The same for the adversaries that read z_n.
+        schedule: "constant", or "cosine" down to zero after a warm-up.
+        warmup: Share of training over which the learning rate rises.
+        beta1: Adam's first moment decay (0.5 calms adversarial training).
+        clip: Largest norm of the generator's gradient; 0 switches clipping off.
+        ema: Decay of the averaged weights that are saved and judged; 0 keeps the raw ones.
+        learned_weights: Learn unit-sum weights of the terms (the paper) instead of ``weights``.
+        lr_weights: Learning rate of those.
+        weights: Fixed weight of each term; 0 leaves the term out.
+        adversary: How rank is driven out of z_n. "reversal" is the paper's classifier behind
+            a gradient reversal; "confusion" trains separate adversaries, linear and
+            convolutional, and moves their answer towards the prior.
+        adversaries: What the separate adversaries are, joined by "+": "flatten" (linear),
+            "pool", "conv" and "deep" (as strong as the probe that judges z_n).
+        reversal: Strength of the reversal or the confusion at full ramp; 0 is the "no GRL"
+            ablation.
+        reversal_ramp: Share of training over which it rises from 0.
+        discriminator_start: Share of training before the realism term joins.
+        discriminator_width: Channels of its first convolution.
+        discriminator_layers: Its strided convolutions.
+        discriminator_norm: Its normalisation.
+        conditional: Let the discriminator judge whether a patch is real for the asked rank.
+        match_colour: Give decodings at another rank the image's own colour statistics before
+            anybody reads their rank, so that a tint earns nothing.
+        guide_epochs: Passes of the guide's own training, when the term "guide" has a weight.
+        perceptual_crop: Side of the random crop that LPIPS compares; 0 takes the whole image.
+        freeze: Keep the encoder's way down as pretrained.
+        compile: Compile encoder, decoder, discriminator and LPIPS on a GPU.
+        revive: Replace codes that nothing chose during an epoch.
+        evaluate_every: Epochs between validations, from which the checkpoint is chosen.
+        strip_every: Epochs between picture strips; 0 draws none.
+        structure: Fields of `GeneratorConfig` that belong to the recipe.
+    """
+
+    epochs: int = 400
+    batch_size: int = 32
+    lr: float = 3e-4
+    lr_critic: float = 3e-4
+    lr_adversary: float = 1e-3
+    schedule: Literal["constant", "cosine"] = "cosine"
+    warmup: float = 0.02
+    beta1: float = 0.9
+    clip: float = 1.0
+    ema: float = 0.999
+    learned_weights: bool = False
+    lr_weights: float = 1e-5
+    weights: Mapping[str, float] = field(default_factory=dict)
+    adversary: Adversary = "confusion"
+    adversaries: str = "flatten+deep"
+    reversal: float = 1.0
+    reversal_ramp: float = 0.3
+    discriminator_start: float = 0.0
+    discriminator_width: int = 64
+    discriminator_layers: int = 3
+    discriminator_norm: Literal["batch", "group", "instance", "spectral", "none"] = "group"
+    conditional: bool = False
+    match_colour: bool = True
+    guide_epochs: int = 60
+    perceptual_crop: int = 0
+    freeze: bool = True
+    compile: bool = False
+    revive: bool = True
+    evaluate_every: int = 10
+    strip_every: int = 20
+    structure: Mapping[str, Any] = field(default_factory=dict)
+
+    def weight(self, term: str) -> float:
+        """Return the fixed weight of a term; with learned weights, 1 for those of the paper."""
+        return self.weights.get(term, 0.0)
+
+    @property
+    def adversary_kinds(self) -> tuple[Reader, ...]:
+        """The separate adversaries."""
+        kinds = self.adversaries.split("+")
+        for kind in kinds:
+            if kind not in get_args(Reader):
+                raise DisMixError(
+                    f"unknown adversary '{kind}'", cure=near_names(kind, [*get_args(Reader)])
+                )
+        return cast(tuple[Reader, ...], tuple(kinds))
+
+
+#: The generator's terms: name -> what it asks for.
+TERMS = {
+    "reconstruct": "squared error of the reconstruction",
+    "perceptual": "LPIPS of the reconstruction",
+    "realism": "the discriminator takes the reconstruction for real",
+    "quantize_ordinal": "features and ordinal codes meet",
+    "quantize_nonordinal": "features and non-ordinal codes meet",
+    "quantize": "features and codes meet (one codebook)",
+    "rank_ordinal": "rank can be read from z_o",
+    "rank_unlabelled": "rank can be read from z_o encoded without its label",
+    "rank_predicted": "the label predicted in place of a missing one is right",
+    "rank_nonordinal": "rank cannot be read from z_n",
+    "similarity": "z_o and z_n are orthogonal",
+    "rank_fake": "the discriminator reads the image's rank from its reconstruction",
+    "control": "the discriminator reads the asked rank from a decoding at another rank",
+    "guide": "a frozen grader reads the asked rank from a decoding at another rank",
+    "control_realism": "the discriminator takes that decoding for real",
+    "cycle_nonordinal": "re-encoding that decoding gives back z_n",
+    "cycle_ordinal": "re-encoding that decoding without label gives the asked rank",
+    "keep": "that decoding stays close to the image where rank does not ask for change",
+}
+PAPER_TERMS = (
+    "reconstruct", "perceptual", "realism", "quantize_ordinal", "quantize_nonordinal",
+    "rank_ordinal", "rank_nonordinal", "similarity",
+)  # fmt: skip
+
+PAPER = Recipe(
+    epochs=400, batch_size=11, lr=1e-5, lr_critic=1e-5, schedule="constant", warmup=0.0,
+    clip=0.0, ema=0.0, learned_weights=True, weights=dict.fromkeys(PAPER_TERMS, 1.0),
+    adversary="reversal", discriminator_norm="batch", revive=False,
+    structure={"projections": "shared", "cosine": False, "p_uncond": 0.2},
+)  # fmt: skip
+DEFAULT = Recipe(
+    weights={
+        "reconstruct": 4.0, "perceptual": 1.0, "realism": 0.05, "quantize_ordinal": 0.25,
+        "quantize_nonordinal": 0.25, "rank_ordinal": 0.5, "rank_nonordinal": 0.5,
+        "similarity": 0.02, "control": 0.5, "control_realism": 0.05,
+        "cycle_nonordinal": 0.2, "cycle_ordinal": 0.1,
+    },
+    structure={"ordinal_grid": 1, "ordinal_trunk": "conv"},
+)  # fmt: skip
+RECIPES: dict[str, Recipe] = {"paper": PAPER, "default": DEFAULT}
+
+
+def named_recipe(name: str) -> Recipe:
+    """Return a recipe by name; a wrong name offers near ones.
+
+    Example:
+        >>> named_recipe("paper").batch_size
+        11
+    """
+    if name not in RECIPES:
+        raise DisMixError(f"unknown recipe '{name}'", cure=near_names(name, sorted(RECIPES)))
+    return RECIPES[name]
+
+
+def with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
+    """Return a recipe with fields, term weights or structure replaced.
+
+    Args:
+        recipe: Where to start.
+        settings: Names are fields of `Recipe`, terms (their weight), or fields of
+            `GeneratorConfig`; values may be text, as the command line gives them.
+
+    Example:
+        >>> changed = with_settings(PAPER, {"lr": "3e-4", "similarity": 0, "projections": "two"})
+        >>> changed.lr, changed.weight("similarity"), changed.structure["projections"]
+        (0.0003, 0.0, 'two')
+    """
+    own = {f.name: f for f in dataclasses.fields(Recipe)}
+    made = get_type_hints(GeneratorConfig)
+    changes: dict[str, Any] = {}
+    weights, structure = dict(recipe.weights), dict(recipe.structure)
+    for name, value in settings.items():
+        if name in TERMS:
+            weights[name] = _number(name, value)
+        elif name in made:
+            structure[name] = _typed(value, made[name])
+        elif name in own and name not in ("weights", "structure"):
+            changes[name] = _like(name, getattr(recipe, name), value)
+        else:
+            known = [n for n in (*own, *TERMS, *made) if n not in ("weights", "structure")]
+            raise DisMixError(f"unknown setting '{name}'", cure=near_names(name, known))
+    return dataclasses.replace(recipe, weights=weights, structure=structure, **changes)
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise DisMixError(f"'{value}' is not a number", column=name, cure="give a number") from None
+
+
+def _like(name: str, old: Any, value: Any) -> Any:
+    """Return a value as the type of the field it replaces."""
+    if isinstance(old, bool):
+        if str(value).lower() in ("true", "1", "yes", "on"):
+            return True
+        if str(value).lower() in ("false", "0", "no", "off"):
+            return False
+        raise DisMixError(f"'{value}' is neither true nor false", column=name)
+    if isinstance(old, int):
+        number = _number(name, value)
+        if number != int(number):
+            raise DisMixError(f"'{value}' is not a whole number", column=name)
+        return int(number)
+    return _number(name, value) if isinstance(old, float) else str(value)
+
+
+def _typed(value: Any, hint: Any) -> Any:
+    """Return text from the command line as what the field of type ``hint`` takes."""
+    if not isinstance(value, str) or value in get_args(hint):
+        return value
+    named: dict[str, Any] = {"true": True, "false": False}
+    if type(None) in get_args(hint):
+        named["none"] = None
+    if value.lower() in named:
+        return named[value.lower()]
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value

@@ -1,0 +1,146 @@
+"""From a manifest and a few names to a trained generator in a run folder."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dismix import atomic
+from dismix.errors import DisMixError
+from dismix.generator.checkpoint import FILE
+from dismix.generator.config import GeneratorConfig
+from dismix.generator.recipe import Recipe, named_recipe, with_settings
+from dismix.progress import Progress
+from dismix.provenance import provenance
+
+RUN_FILE = "run.json"
+#: What a 64 px run on a CPU changes: no VGG16, small critics, more steps of smaller batches.
+TINY = {
+    "perceptual": 0, "epochs": 40, "discriminator_width": 8,
+    "adversaries": "flatten+conv", "lr": 2e-3, "lr_critic": 1e-3,
+    "ema": 0.99, "nonordinal_codes": 1024, "evaluate_every": 5,
+}  # fmt: skip
+
+
+def choose_recipe(name: str, arch: str, settings: Mapping[str, Any]) -> Recipe:
+    """Return a named recipe, fitted to small architectures, with the user's settings.
+
+    Example:
+        >>> choose_recipe("default", "tiny", {"epochs": 3}).epochs
+        3
+    """
+    recipe = named_recipe(name)
+    if arch == "tiny" and name == "default":
+        recipe = with_settings(recipe, TINY)
+    return with_settings(recipe, settings)
+
+
+def train_generator(
+    manifest: str | Path,
+    run: str | Path,
+    *,
+    arch: str = "light",
+    recipe: str = "default",
+    settings: Mapping[str, Any] | None = None,
+    size: int | None = None,
+    weights: str | Path | None = None,
+    seed: int = 0,
+    resume: bool = False,
+    cpu: bool = False,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> dict[str, float]:
+    """Train a generator and return its best score and epoch.
+
+    Args:
+        manifest: Manifest with a training and a validation split.
+        run: Folder to fill.
+        arch: Autoencoder's name.
+        recipe: Recipe's name.
+        settings: Changes to it.
+        size: Pixels a side; the architecture's by default.
+        weights: Pretrained autoencoder.
+        seed: Seed of all choices.
+        resume: Continue when the folder holds an interrupted run.
+        cpu: Do not use a GPU.
+        cache: Folder of the image stores.
+        progress: Called while images are decoded and after each step.
+    """
+    from dismix.data.manifest import read_manifest
+    from dismix.generator.guide import train_guide
+    from dismix.generator.images import load_split
+    from dismix.generator.perceptual import LPIPS
+    from dismix.generator.training import build_training, make_accelerator, run_training
+
+    run, data = Path(run), read_manifest(manifest)
+    chosen = choose_recipe(recipe, arch, settings or {})
+    config = GeneratorConfig.from_dict(
+        {
+            **chosen.structure,
+            "num_ranks": data.num_ranks,
+            "arch": arch,
+            "image_size": size,
+            "in_channels": 1 if data.meta.grey else 3,
+        }
+    )
+    accelerator = make_accelerator(cpu=cpu)
+    described = {
+        "config": config.to_dict(), "recipe": dataclasses.asdict(chosen), "seed": seed,
+        "manifest": str(manifest), "ranks": [*data.meta.ranks],
+        "weights": None if weights is None else Path(weights).name,
+    }  # fmt: skip
+    if accelerator.is_main_process:
+        _claim(run, described, resume)
+    accelerator.wait_for_everyone()
+    pixels = _pixels(config)
+    splits = {
+        name: load_split(
+            data, name, pixels, device=accelerator.device, cache=cache, progress=progress
+        )
+        for name in ("train", "val")
+    }
+    perceptual = None
+    if chosen.weight("perceptual") > 0:
+        perceptual = LPIPS.pretrained().to(accelerator.device)
+    guide = None
+    if chosen.weight("guide") > 0:
+        guide = train_guide(
+            splits["train"], accelerator.device, epochs=chosen.guide_epochs, seed=seed
+        )
+    training = build_training(
+        config, chosen, splits["train"], seed=seed, device=accelerator.device,
+        perceptual=perceptual, weights=weights, guide=guide,
+    )  # fmt: skip
+    run_training(
+        training, splits["train"], splits["val"], run, accelerator, resume=resume, progress=progress
+    )
+    return training.best
+
+
+def _pixels(config: GeneratorConfig) -> int:
+    from dismix.generator.architectures import ARCHITECTURES
+
+    return config.image_size or ARCHITECTURES[config.arch].image_size
+
+
+def _claim(run: Path, described: dict[str, Any], resume: bool) -> None:
+    """Write ``run.json``, or check that it says the same."""
+    path = run / RUN_FILE
+    # Through JSON, so that tuples and lists compare equal.
+    described = json.loads(json.dumps(described))
+    if path.is_file():
+        old = json.loads(path.read_text(encoding="utf-8"))
+        if not resume and (run / FILE).is_file():
+            raise DisMixError(
+                "holds a run already", file=run, cure="add --resume, or choose another folder"
+            )
+        if resume:
+            for key, value in described.items():
+                if old.get(key) != value:
+                    raise DisMixError(
+                        f"was started with another {key}",
+                        file=path,
+                        cure="resume with the same settings, or choose another folder",
+                    )
+    atomic.write_json(path, {**described, "provenance": provenance()})

@@ -1,0 +1,373 @@
+"""Training a generator: one loop for a CPU, one GPU and many (through accelerate).
+
+A step's random choices depend on (seed, epoch, step) alone and the state is saved after
+each epoch, so a killed run that is resumed ends with the weights of one that was not.
+"""
+
+import math
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator, DistributedDataParallelKwargs
+from torch import Tensor, nn
+
+from dismix.data.batches import Batches
+from dismix.errors import DisMixError
+from dismix.generator.checkpoint import FILE, load_training, save_training
+from dismix.generator.codebook import Codebook
+from dismix.generator.config import GeneratorConfig
+from dismix.generator.ema import AveragedWeights
+from dismix.generator.guide import Guide
+from dismix.generator.images import SplitImages
+from dismix.generator.losses import first_non_finite
+from dismix.generator.mixing_accuracy import draw_pairs, mixing_accuracy
+from dismix.generator.model import Generator
+from dismix.generator.objective import Critics, GeneratorObjective, draw_step
+from dismix.generator.perceptual import LPIPS
+from dismix.generator.recipe import Recipe
+from dismix.generator.reversal import reversal_ramp
+from dismix.generator.run_log import RunLog
+from dismix.generator.starting import start_from_data, start_pretrained, start_trunk
+from dismix.progress import Progress
+
+PAIRS = 256
+
+
+@dataclass
+class Training:
+    """The parts of a training, built once and then changed by the loop.
+
+    Attributes:
+        model: The generator.
+        critics: Discriminator and adversaries.
+        objective: The generator's terms.
+        average: Averaged weights of the generator.
+        optimizers: Of "generator" and "critics".
+        recipe: Settings.
+        seed: Seed of all choices.
+        epoch: Epochs done.
+        best: Best score and its epoch so far.
+    """
+
+    model: Generator
+    critics: Critics
+    objective: GeneratorObjective
+    average: AveragedWeights
+    optimizers: dict[str, torch.optim.Optimizer]
+    recipe: Recipe
+    seed: int
+    epoch: int = 0
+    best: dict[str, float] = field(default_factory=lambda: {"score": -math.inf, "epoch": -1})
+
+    @property
+    def modules(self) -> dict[str, nn.Module]:
+        """What a checkpoint holds."""
+        return {"objective": self.objective, "critics": self.critics}
+
+
+def build_training(
+    config: GeneratorConfig,
+    recipe: Recipe,
+    train: SplitImages,
+    *,
+    seed: int,
+    device: torch.device,
+    perceptual: LPIPS | None,
+    weights: str | Path | None = None,
+    guide: Guide | None = None,
+) -> Training:
+    """Build model, critics and optimizers at their first state.
+
+    Args:
+        config: Structure.
+        recipe: Settings.
+        train: Training split, from which codebooks start and the prior is taken.
+        seed: Seed of the first weights.
+        device: Where training runs.
+        perceptual: LPIPS, or None.
+        weights: Pretrained autoencoder; None starts it from nothing.
+        guide: Grader from `dismix.generator.guide.train_guide`, or None.
+    """
+    model = Generator.seeded(config, seed)
+    published = False
+    if weights is not None:
+        published = start_pretrained(model, weights, freeze=recipe.freeze)
+    start_trunk(model)
+    model.to(device)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed + 1)
+        critics = Critics(model, recipe).to(device)
+    rows = torch.from_numpy(np.random.default_rng(seed).permutation(len(train))[:64])
+    start = train.images(rows, device)
+    levels = train.target.levels
+    rng = _rng(seed, 0, 0)
+    start_from_data(model, start, levels[rows.to(levels.device)], rng, nonordinal=not published)
+    objective = GeneratorObjective(model, critics, recipe, perceptual, levels.mean(0), guide).to(
+        device
+    )
+    if device.type == "cuda":
+        _make_fast(model, critics, perceptual, compiled=recipe.compile)
+    fused = device.type == "cuda"
+    betas = (recipe.beta1, 0.99 if recipe.beta1 < 0.9 else 0.999)
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in model.parameters() if p.requires_grad], "lr": recipe.lr}
+    ]
+    if objective.weigh is not None:
+        groups.append({"params": [objective.weigh.theta], "lr": recipe.lr_weights})
+    optimizers: dict[str, torch.optim.Optimizer] = {
+        "generator": torch.optim.Adam(groups, betas=betas, fused=fused),
+        "critics": torch.optim.Adam(
+            [
+                {"params": [*critics.discriminator.parameters()], "lr": recipe.lr_critic},
+                {"params": [*critics.adversaries.parameters()], "lr": recipe.lr_adversary},
+            ],
+            betas=betas,
+            fused=fused,
+        ),
+    }
+    average = AveragedWeights(model, recipe.ema)
+    return Training(model, critics, objective, average, optimizers, recipe, seed)
+
+
+def _make_fast(
+    model: Generator, critics: Critics, perceptual: LPIPS | None, *, compiled: bool
+) -> None:
+    """Lay convolutions out for tensor cores and, if asked, compile the large networks."""
+    networks = [model.encoder, model.decoder, critics.discriminator]
+    for network in networks:
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if compiled:
+        # In place, so that parameter names stay.
+        for network in networks if perceptual is None else [*networks, perceptual]:
+            network.compile(dynamic=False)
+
+
+def make_accelerator(*, cpu: bool = False) -> Accelerator:
+    """Return the accelerator: bf16 autocast on a GPU, float32 on a CPU, DDP when launched so."""
+    cpu = cpu or not torch.cuda.is_available()
+    # Which terms take part depends on the recipe, so some heads may get no gradient.
+    # Each process counts its own use of the codebooks, so buffers are not broadcast.
+    unused = DistributedDataParallelKwargs(find_unused_parameters=True, broadcast_buffers=False)
+    return Accelerator(cpu=cpu, mixed_precision="no" if cpu else "bf16", kwargs_handlers=[unused])
+
+
+def run_training(
+    training: Training,
+    train: SplitImages,
+    val: SplitImages,
+    run: Path,
+    accelerator: Accelerator,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Train to the end of the recipe, writing checkpoints, metrics and strips into ``run``.
+
+    Args:
+        training: From `build_training`.
+        train: Training split.
+        val: Validation split.
+        run: Folder to fill.
+        accelerator: From `make_accelerator`.
+        resume: Continue from the last checkpoint in ``run`` when there is one.
+        progress: Called after each step.
+    """
+    recipe, world = training.recipe, accelerator.num_processes
+    if recipe.batch_size % world:
+        raise DisMixError(
+            f"a batch of {recipe.batch_size} cannot be shared by {world} processes",
+            cure="set batch_size to a multiple",
+        )
+    if resume and (run / FILE).is_file():
+        notes = load_training(run, training.modules, training.optimizers, training.average)
+        training.epoch, training.best = int(notes["epoch"]), notes["best"]
+    log = RunLog(run, training.epoch, active=accelerator.is_main_process)
+    batches = Batches(
+        train.source, train.target, recipe.batch_size // world, seed=training.seed,
+        equalize=train.equalize, device=accelerator.device,
+        rank=accelerator.process_index, world_size=world,
+    )  # fmt: skip
+    steps = _Steps(training, accelerator)
+    for epoch in range(training.epoch, recipe.epochs):
+        metrics = _train_epoch(training, steps, batches, epoch, progress)
+        _stop_if_broken(metrics, epoch)
+        metrics |= _tend_codebooks(training, train, epoch, accelerator.device)
+        last = epoch + 1 == recipe.epochs
+        training.epoch = epoch + 1
+        if last or training.epoch % recipe.evaluate_every == 0:
+            with training.average.applied():
+                metrics |= evaluate(training, train, val, accelerator.device)
+                if metrics["score"] > training.best["score"]:
+                    training.best = {"score": metrics["score"], "epoch": training.epoch}
+                    if accelerator.is_main_process:
+                        training.model.save(run)
+                if recipe.strip_every and (last or training.epoch % recipe.strip_every == 0):
+                    log.strip(training.model, val, training.epoch)
+        log.write({"epoch": training.epoch, **metrics})
+        if accelerator.is_main_process:
+            notes = {"epoch": training.epoch, "best": training.best}
+            save_training(run, training.modules, training.optimizers, training.average, notes)
+        accelerator.wait_for_everyone()
+
+
+class _Steps:
+    """The two optimisation steps, wrapped for the devices at hand."""
+
+    def __init__(self, training: Training, accelerator: Accelerator) -> None:
+        self.training, self.accelerator = training, accelerator
+        self.objective: nn.Module = training.objective
+        self.critics: nn.Module = training.critics
+        if accelerator.num_processes > 1:
+            self.objective = accelerator.prepare_model(training.objective)
+            self.critics = accelerator.prepare_model(training.critics)
+
+    def __call__(
+        self, images: Tensor, levels: Tensor, epoch: int, step: int, share: float
+    ) -> dict[str, Tensor]:
+        training, accelerator = self.training, self.accelerator
+        recipe, world = training.recipe, accelerator.num_processes
+        if images.device.type == "cuda":
+            images = images.contiguous(memory_format=torch.channels_last)
+        rng = _rng(training.seed, epoch + 1, step)
+        draws = draw_step(training.model, len(images) * world, rng)
+        draws = draws.shard(accelerator.process_index, world).to(images.device)
+        for optimizer in training.optimizers.values():
+            _set_lr(optimizer, recipe, share)
+        ramp = recipe.reversal * reversal_ramp(
+            round(share * 10_000), max(1, round(recipe.reversal_ramp * 10_000))
+        )
+        realism = float(share >= recipe.discriminator_start)
+        training.critics.requires_grad_(False)
+        with accelerator.autocast():
+            parts, seen = self.objective(images, levels, draws, ramp, realism)
+        self._descend("generator", parts["loss"], training.objective)
+        training.average.update()
+        training.critics.requires_grad_(True)
+        with accelerator.autocast():
+            critics = self.critics(images, levels, *seen)
+        self._descend("critics", critics["loss"], training.critics)
+        critics["critic_loss"] = critics.pop("loss")
+        return {name: value.detach() for name, value in (parts | critics).items()}
+
+    def _descend(self, name: str, loss: Tensor, module: nn.Module) -> None:
+        optimizer = self.training.optimizers[name]
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self.training.recipe.clip:
+            nn.utils.clip_grad_norm_(module.parameters(), self.training.recipe.clip)
+        optimizer.step()
+
+
+def _train_epoch(
+    training: Training, steps: _Steps, batches: Batches, epoch: int, progress: Progress | None
+) -> dict[str, float]:
+    batches.set_epoch(epoch)
+    training.objective.train()
+    training.critics.train()
+    count, seen, start = len(batches), 0, time.perf_counter()
+    sums: dict[str, Tensor] = {}
+    for step, batch in enumerate(batches):
+        assert batch.target is not None
+        share = (epoch + step / count) / training.recipe.epochs
+        parts = steps(batch.images, batch.target.levels, epoch, step, share)
+        sums = {name: sums.get(name, 0.0) + value for name, value in parts.items()}
+        seen += len(batch) * steps.accelerator.num_processes
+        if progress is not None and (step + 1 == count or step % 10 == 0):
+            rate = seen / (time.perf_counter() - start)
+            text = f"training | loss {float(parts['loss']):.3f}  {rate:.0f} images/s"
+            progress(text, epoch * count + step + 1, training.recipe.epochs * count)
+    metrics = {name: float(total) / count for name, total in sums.items()}
+    metrics["images_per_second"] = seen / (time.perf_counter() - start)
+    return metrics
+
+
+def _stop_if_broken(metrics: dict[str, float], epoch: int) -> None:
+    bad = first_non_finite({name: torch.tensor(value) for name, value in metrics.items()})
+    if bad is not None:
+        raise DisMixError(
+            f"the term '{bad}' is not finite in epoch {epoch + 1}",
+            cure=f"start anew with a smaller step (--set lr=...) or weight (--set {bad}=...)",
+        )
+
+
+def _tend_codebooks(
+    training: Training, train: SplitImages, epoch: int, device: torch.device
+) -> dict[str, float]:
+    """Log usage and perplexity of the epoch, revive dead codes, and start a new count."""
+    model, metrics = training.model, {}
+    books: dict[str, Codebook | None] = {
+        "ordinal": model.quantize_ordinal,
+        "nonordinal": model.quantize,
+    }
+    rng = _rng(training.seed, epoch + 1, 2**20)
+    rows = torch.randperm(len(train), generator=rng)[:32]
+    queries: dict[str, Tensor] = {}
+    # Codes born near the end would have no time to find their place.
+    revive = training.recipe.revive and epoch + 1 < 0.8 * training.recipe.epochs
+    if revive:
+        model.eval()
+        with torch.no_grad():
+            levels = train.target.levels[rows.to(train.target.probs.device)]
+            latents = model.latents(train.images(rows, device))
+            ordinal, nonordinal = model.quantized(latents, levels)
+            queries = {"ordinal": ordinal.query, "nonordinal": nonordinal.query}
+    for name, book in books.items():
+        if book is None:
+            continue
+        book.usage.all_reduce()
+        metrics[f"usage_{name}"] = book.usage.fraction()
+        metrics[f"perplexity_{name}"] = book.usage.perplexity()
+        if revive:
+            metrics[f"revived_{name}"] = float(book.revive(queries[name], rng))
+        book.usage.reset()
+    return metrics
+
+
+@torch.no_grad()
+def evaluate(
+    training: Training, train: SplitImages, val: SplitImages, device: torch.device
+) -> dict[str, float]:
+    """Return mixing accuracy on both splits, PSNR, and the score that picks the checkpoint."""
+    from dismix.generator.fidelity import psnr
+
+    metrics: dict[str, float] = {}
+    discriminator = training.critics.discriminator.eval()
+    for name, split in (("train", train), ("val", val)):
+        rng = _rng(training.seed, 0, 1 if name == "train" else 2)
+        rows = torch.randperm(len(split), generator=rng)[:PAIRS].sort().values
+        images = split.images(rows, device)
+        target = split.target[rows.to(split.target.probs.device)]
+        draws = draw_pairs(len(rows), PAIRS, rng)
+        metrics[f"mixing_accuracy_{name}"] = mixing_accuracy(
+            training.model, discriminator, images, target, draws
+        )
+        if name == "val":
+            made = [
+                training.model.decode(training.model.encode(part))
+                for part in torch.split(images, 32)
+            ]
+            metrics["psnr_val"] = float(psnr(torch.cat(made).clamp(-1, 1), images).mean())
+    # paper: it chooses by the mixing accuracy on training pairs, which rewards overfitting.
+    metrics["score"] = metrics["mixing_accuracy_val"]
+    return metrics
+
+
+def _set_lr(optimizer: torch.optim.Optimizer, recipe: Recipe, share: float) -> None:
+    scale = 1.0
+    if recipe.warmup and share < recipe.warmup:
+        scale = (share + 1e-4) / (recipe.warmup + 1e-4)
+    elif recipe.schedule == "cosine":
+        scale = 0.5 * (1 + math.cos(math.pi * (share - recipe.warmup) / (1 - recipe.warmup)))
+    for group in optimizer.param_groups:
+        group.setdefault("first_lr", group["lr"])
+        group["lr"] = group["first_lr"] * scale
+
+
+def _rng(seed: int, epoch: int, step: int) -> torch.Generator:
+    """Return a generator whose stream belongs to one step of one run."""
+    state = np.random.SeedSequence([seed, epoch, step]).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state[0]) >> 1)
