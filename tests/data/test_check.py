@@ -291,3 +291,28 @@ def test_koa_is_clean(shared_data: Path) -> None:
     )
     assert report.findings == ()
     assert stages == {"reading images": (8260, 8260), "comparing images": (8260, 8260)}
+
+
+def test_long_form_lists_bad_votes_by_their_own_lines(tmp_path: Path) -> None:
+    text = "image,annotator,grade\na.png,x,1\n\na.png,y,q\nb.png,x,0\nb.png,y,0\nb.png,y,0.0\n"
+    report = check_path(save(tmp_path, text), images=False)
+    assert only(report, "not-a-grade").rows == (4,)
+    assert "column 'grade'" in only(report, "not-a-grade").message
+    assert "voted-twice" not in codes(report)
+
+
+def test_one_grade_only_is_no_scale(tmp_path: Path) -> None:
+    text = "image,grade\n" + "".join(f"{i}.png,0\n" for i in range(12))
+    report = check_path(save(tmp_path, text), images=False)
+    assert "rank 1 has no image" in only(report, "rank-gap").message
+
+
+def test_cures_fit_the_fault(tmp_path: Path) -> None:
+    (tmp_path / "gone.png").symlink_to(tmp_path / "nothing.png")
+    (tmp_path / "folder.png").mkdir()
+    (tmp_path / "text.png").write_text("text")
+    text = "image,grade\ngone.png,0\nfolder.png,1\ntext.png,1\n"
+    report = check_path(save(tmp_path, text))
+    assert "link to a file that is gone" in only(report, "missing-image").cure
+    cures = [f.cure for f in report.of("unreadable-image")]
+    assert cures == ["name a file", "use JPEG, PNG, WebP, TIFF, BMP or DICOM, or drop the row"]

@@ -50,3 +50,10 @@ def test_progress_counts_every_file(tmp_path: Path) -> None:
     calls: list[tuple[str, int, int]] = []
     look_at_all([tmp_path / "x"] * 3, progress=lambda *call: calls.append(call))
     assert calls == [("reading images", i, 3) for i in (1, 2, 3)]
+
+
+def test_turned_photographs_have_their_upright_size(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[274] = 6
+    Image.fromarray(np.zeros((20, 60, 3), np.uint8)).save(tmp_path / "a.jpg", exif=exif)
+    assert look_at(tmp_path / "a.jpg").size == (20, 60)

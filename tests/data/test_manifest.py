@@ -116,13 +116,19 @@ def test_table_exported_by_a_spreadsheet(tmp_path):
         ("image,label\na,1\n", "no column 'grade'"),
         ("image,grade\na,1\nb,x\n", "row 3, column 'grade': 'x' is not a whole number"),
         ("image,grade\na,1\nb,1.5\n", "row 3, column 'grade': '1.5' is not a whole number"),
+        ("image,grade\na,1\nb,inf\n", "row 3, column 'grade': inf is outside"),
+        ("image,grade\na,1\nb,1e30\n", "row 3, column 'grade': 1e30 is outside"),
+        ("image,grade\na,1\nb,20261115\n", "row 3, column 'grade': 20261115 is outside"),
+        ("image,grade\n\na,1\n\nb,x\n", "row 5, column 'grade': 'x'"),
+        ("image,grade\na,1,one\nb,0,two\n", "row 2: has 3 cells under 2 column names"),
+        ("image,annotator_x,annotator_x\na,1,2\n", "row 1, column 'annotator_x': two columns"),
         ("image,grade\na,1\nb,-1\n", "row 3, column 'grade': -1 is outside"),
         ("image,grade\na,1\na,1\n", "row 3, column 'image': 'a' is listed a second time"),
         ("image,grade\n,1\n", "row 2, column 'image': is empty"),
         ("image,grade\na,\n", "row 2, column 'grade': the image has neither"),
         ("image,split,grade\na,dev,1\n", "row 2, column 'split': unknown split 'dev'"),
         ("image,split,group,grade\na,train,p,1\nb,test,p,1\n", "row 3, column 'group'"),
-        ('image,grade\n"a,1\n', "is no CSV table"),
+        ('image,grade\n"a,1\n', "row 2: is no regular table"),
     ],
 )
 def test_bad_tables_are_named_with_row_and_column(tmp_path, text, message):
@@ -170,3 +176,63 @@ def test_writing_leaves_nothing_half_done(wide, tmp_path, monkeypatch):
         write_manifest(manifest, out / "m.csv")
     assert not (out / "m.csv").exists()
     assert [p.name for p in out.iterdir()] == ["m.meta.json"]
+
+
+def test_long_form_keeps_the_filled_cell_of_a_repeated_row(tmp_path):
+    path = tmp_path / "long.csv"
+    path.write_text(
+        "image,annotator,grade,split\na,x,,\na,x,2,test\na,y,2.0,\na,y,2,\nb,x,0,train\n"
+    )
+    manifest = read_manifest(path)
+    np.testing.assert_array_equal(manifest.votes, [[2, 2], [0, np.nan]])
+    assert manifest.table["split"].tolist() == ["test", "train"]
+
+
+def test_long_form_names_the_line_of_the_vote(tmp_path):
+    path = tmp_path / "long.csv"
+    path.write_text("image,annotator,grade\na,x,1\n\na,y,q\n")
+    with pytest.raises(DisMixError, match="row 4, column 'grade': 'q' is not a whole number"):
+        read_manifest(path)
+
+
+def test_words_for_unknown_are_gaps_in_grades_and_groups_only(tmp_path):
+    path = tmp_path / "m.csv"
+    path.write_text(
+        "image,split,group,annotator_x,annotator_y,note\n"
+        "a,train,NA,1,n/a,None\nb,test,NA,0,-,null\nc,test,,0,2,x\n"
+    )
+    manifest = read_manifest(path)
+    np.testing.assert_array_equal(manifest.votes, [[1, np.nan], [0, np.nan], [0, 2]])
+    assert manifest.table["group"].isna().all()
+    assert manifest.table["note"].tolist() == ["None", "null", "x"]
+
+
+def test_semicolons_and_excels_first_line_are_read(tmp_path):
+    path = tmp_path / "m.csv"
+    path.write_bytes("\ufeffsep=;\r\nimage;grade\r\na;1\r\nb;x\r\n".encode())
+    with pytest.raises(DisMixError, match="row 4, column 'grade': 'x'"):
+        read_manifest(path)
+
+
+def test_text_in_another_encoding_is_named_with_its_line(tmp_path):
+    path = tmp_path / "m.csv"
+    path.write_bytes("image,grade\na,1\nmüller,0\n".encode("latin-1"))
+    with pytest.raises(DisMixError, match="row 3: is not UTF-8 text"):
+        read_manifest(path)
+
+
+@pytest.mark.parametrize("ranks", [("only",), ("low", "low", "high")])
+def test_scales_need_two_names_that_differ(ranks):
+    table = pd.DataFrame({"image": ["a"], "grade": [0]})
+    with pytest.raises(DisMixError, match="rank"):
+        make_manifest(table, ManifestMeta(ranks=ranks), ".")
+
+
+def test_nothing_is_written_where_the_table_cannot_be(wide, tmp_path, monkeypatch):
+    monkeypatch.setattr("dismix.data.delimited.find_spec", lambda name: None)
+    (tmp_path / "folder").mkdir()
+    before = sorted(tmp_path.iterdir())
+    for output, message in (("x.parquet", "needs pyarrow"), ("folder", "is a folder")):
+        with pytest.raises(DisMixError, match=message):
+            write_manifest(read_manifest(wide), tmp_path / output)
+    assert sorted(tmp_path.iterdir()) == before

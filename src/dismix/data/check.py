@@ -13,13 +13,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dismix.data.delimited import read_table
 from dismix.data.findings import Finding, Report, by_severity
 from dismix.data.image_checks import image_findings
 from dismix.data.long_form import is_long, pivot_long
-from dismix.data.manifest import Manifest, ManifestMeta, read_meta, read_table
+from dismix.data.manifest import Manifest, ManifestMeta, read_meta
 from dismix.data.sources import SOURCES, guess_source
-from dismix.data.table_checks import Sheet, table_findings
-from dismix.data.validate import normalise
+from dismix.data.table_checks import Sheet, problem_findings, table_findings
+from dismix.data.validate import grade_problems, normalise
 from dismix.errors import DisMixError
 from dismix.progress import Progress
 
@@ -107,33 +108,46 @@ def read_leniently(file: Path) -> tuple[Sheet | None, list[Finding]]:
     findings: list[Finding] = []
     meta: ManifestMeta | None = None
     try:
-        table = read_table(file)
+        table, lines = read_table(file)
     except DisMixError as error:
-        return None, [Finding("error", "unreadable-table", error.problem, cure=error.cure or "")]
+        place = f"row {error.row}: " if error.row is not None else ""
+        place += f"column '{error.column}': " if error.column is not None else ""
+        message = place + error.problem
+        return None, [Finding("error", "unreadable-table", message, cure=error.cure or "")]
     try:
         meta = read_meta(file)
     except DisMixError as error:
         findings.append(Finding("error", "bad-meta", str(error)))
-    lines: NDArray[np.int64] = np.arange(len(table)) + 2
     if is_long(table):
-        table = table.rename(columns=lambda c: str(c).strip())
-        conflicts = list(_long_conflicts(table))
-        findings += conflicts
+        table, found = _valid_votes(normalise(table), meta, lines)
+        findings += found
         try:
-            wide, lines = pivot_long(_without_conflicts(table), file=file)
+            table, lines = pivot_long(table, file=file, lines=lines)
         except DisMixError as error:
             return None, [*findings, Finding("error", "long-form", str(error))]
-        table = wide
     return Sheet(normalise(table), meta, file.parent.absolute(), str(file), lines), findings
 
 
-def _long_conflicts(table: pd.DataFrame) -> Iterator[Finding]:
+def _valid_votes(
+    table: pd.DataFrame, meta: ManifestMeta | None, lines: NDArray[np.int64]
+) -> tuple[pd.DataFrame, list[Finding]]:
+    """Return the long form without bad grades and second votes, and what was wrong with them."""
+    problems = list(grade_problems(table["grade"], None if meta is None else len(meta.ranks)))
+    found = list(problem_findings(problems, lines, table["image"].fillna("").astype(str).tolist()))
+    bad = table.index.isin([p.row for p in problems])
+    table = table.assign(grade=pd.to_numeric(table["grade"].mask(bad)))
+    found += _long_conflicts(table, lines)
+    first = table.groupby(["image", "annotator"], sort=False)["grade"].transform("first")
+    return table.assign(grade=first), found
+
+
+def _long_conflicts(table: pd.DataFrame, lines: NDArray[np.int64]) -> Iterator[Finding]:
     """Yield every annotator who graded an image twice, with different grades."""
     votes = table.dropna(subset=["image", "annotator", "grade"])
     for (image, annotator), group in votes.groupby(["image", "annotator"], sort=False):
-        if group["grade"].str.strip().nunique() > 1:
-            rows = tuple(int(i) + 2 for i in group.index)
-            given = " and ".join(str(g) for g in dict.fromkeys(group["grade"]))
+        if group["grade"].nunique() > 1:
+            rows = tuple(int(lines[i]) for i in group.index)
+            given = " and ".join(f"{g:.0f}" for g in dict.fromkeys(group["grade"]))
             where = " and ".join(map(str, rows))
             yield Finding(
                 "error",
@@ -143,10 +157,3 @@ def _long_conflicts(table: pd.DataFrame) -> Iterator[Finding]:
                 (str(image),),
                 "keep one of them",
             )
-
-
-def _without_conflicts(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with each annotator's first grade of an image in every such row."""
-    votes = table.dropna(subset=["image", "annotator"])
-    first = votes.groupby(["image", "annotator"], sort=False)["grade"].transform("first")
-    return table.assign(grade=first.reindex(table.index).where(first.notna(), table["grade"]))

@@ -39,7 +39,8 @@ _KINDS = "JPEG, PNG, WebP, TIFF, BMP or DICOM"
 # Pillow calls results from 3 target sizes "visually indistinguishable" from full decoding.
 _REDUCING_GAP = 3
 _DICOM_SUFFIXES = (".dcm", ".dicom")
-_SKIP = "or leave it out (--on-error skip)"
+#: The part of a cure that speaks of the commands which decode.
+SKIP = "or leave it out (--on-error skip)"
 
 
 def decode_image(
@@ -97,18 +98,16 @@ def opened(source: Source) -> Iterator[tuple[Stream, str]]:
         with open(source, "rb") as stream:
             yield stream, os.fspath(source)
     except FileNotFoundError:
-        raise DisMixError(
-            "file not found", file=source, cure=f"correct the path, {_SKIP}"
-        ) from None
+        raise DisMixError("file not found", file=source, cure=f"correct the path, {SKIP}") from None
     except IsADirectoryError:
         raise DisMixError("is a folder, not an image", file=source, cure="name a file") from None
     except PermissionError:
         raise DisMixError(
-            "may not be read by this user", file=source, cure=f"change its rights, {_SKIP}"
+            "may not be read by this user", file=source, cure=f"change its rights, {SKIP}"
         ) from None
     except OSError as error:
         raise DisMixError(
-            f"cannot be read ({error.strerror})", file=source, cure=f"check the disk, {_SKIP}"
+            f"cannot be read ({error.strerror})", file=source, cure=f"check the disk, {SKIP}"
         ) from None
 
 
@@ -125,7 +124,7 @@ def decode_stream(
     start = stream.read(132)
     stream.seek(0)
     if not start:
-        raise DisMixError("file is empty", file=name, cure=f"copy it again, {_SKIP}")
+        raise DisMixError("file is empty", file=name, cure=f"copy it again, {SKIP}")
     if start[128:] == b"DICM" or name.lower().endswith(_DICOM_SUFFIXES):
         from dismix.data.dicom import decode_dicom
 
@@ -137,7 +136,7 @@ def decode_stream(
             raise
         except UnidentifiedImageError:
             raise DisMixError(
-                "is not an image that can be read", file=name, cure=f"use {_KINDS}, {_SKIP}"
+                "is not an image that can be read", file=name, cure=f"use {_KINDS}, {SKIP}"
             ) from None
         except (Image.DecompressionBombError, Image.DecompressionBombWarning):
             raise too_large(name, min(max_pixels, _PILLOW_PIXELS)) from None
@@ -145,7 +144,7 @@ def decode_stream(
         except Exception as error:
             state = "cut short" if "truncated" in str(error) else "damaged"
             raise DisMixError(
-                f"image is {state}", file=name, cure=f"copy or export it again, {_SKIP}"
+                f"image is {state}", file=name, cure=f"copy or export it again, {SKIP}"
             ) from error
     return with_channels(pixels, channels)
 
@@ -156,7 +155,7 @@ def too_large(name: str, max_pixels: int, size: tuple[int, int] | None = None) -
     return DisMixError(
         f"{shape} is over the limit of {max_pixels:,} pixels",
         file=name,
-        cure=f"shrink it, raise max_pixels, {_SKIP}",
+        cure=f"shrink it, raise max_pixels, {SKIP}",
     )
 
 
@@ -197,7 +196,7 @@ def _flattened(image: Image.Image, name: str) -> Image.Image:
     if image.mode in ("P", "CMYK", "YCbCr", "RGBX", "HSV"):
         return image.convert("RGB")
     raise DisMixError(
-        f"colour mode {image.mode} is not supported", file=name, cure=f"export it as RGB, {_SKIP}"
+        f"colour mode {image.mode} is not supported", file=name, cure=f"export it as RGB, {SKIP}"
     )
 
 

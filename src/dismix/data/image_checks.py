@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dismix.data.decode import SKIP
 from dismix.data.findings import Finding, Level
 from dismix.data.looks import Look, look_at_all
 from dismix.data.table_checks import Sheet
@@ -56,7 +57,8 @@ def _unreadable(
         line, name = int(sheet.lines[row]), names[row]
         path = sheet.root / name
         code = "unreadable-image" if path.exists() else "missing-image"
-        cure = "copy it again, or drop the row" if path.exists() else _near_file(path)
+        # What the commands that decode advise, in the words of this one.
+        cure = look.cure.replace(SKIP, "or drop the row") if path.exists() else _near_file(path)
         yield Finding("error", code, f"row {line}: {name}: {look.error}", (line,), (name,), cure)
 
 
@@ -66,6 +68,8 @@ def _near_file(path: Path) -> str:
     if not folder.is_dir():
         return f"there is no folder '{folder.name}' in {folder.parent}"
     stem = path.stem.casefold()
+    if path.is_symlink():
+        return "it is a link to a file that is gone"
     other = next((p.name for p in sorted(folder.iterdir()) if p.stem.casefold() == stem), None)
     return f"did you mean '{other}'?" if other else "correct the path, or drop the row"
 

@@ -23,14 +23,18 @@ def is_long(table: pd.DataFrame) -> bool:
 
 
 def pivot_long(
-    table: pd.DataFrame, *, file: Path | None = None
+    table: pd.DataFrame,
+    *,
+    file: Path | None = None,
+    lines: NDArray[np.int64] | None = None,
 ) -> tuple[pd.DataFrame, NDArray[np.int64]]:
     """Turn the long form into one row an image and one column an annotator.
 
     Args:
         table: Columns image, annotator, grade; others must agree among the rows of an
-            image and are kept.
+            image (empty cells say nothing) and are kept.
         file: File to name in messages.
+        lines: Line of each row in that file; by default there are no blank lines in it.
 
     Returns:
         The wide table, images in order of first appearance, and the line (N,) on which
@@ -48,7 +52,7 @@ def pivot_long(
     """
     table = table.rename(columns=lambda c: str(c).strip())
     table = table.reset_index(drop=True)
-    line = np.arange(len(table)) + 2
+    line = np.arange(len(table)) + 2 if lines is None else lines
     for column in ("image", "annotator"):
         missing = table[column].isna()
         if missing.any():
@@ -64,10 +68,11 @@ def pivot_long(
     for column in others:
         _refuse_conflict(table, ["image"], column, line, file)
     first = table.drop_duplicates("image")
-    wide = first[["image", *others]].reset_index(drop=True)
-    votes = table.drop_duplicates(["image", "annotator"]).pivot(
-        index="image", columns="annotator", values="grade"
-    )
+    wide = first[["image"]].reset_index(drop=True)
+    for column in others:
+        # The first cell that is filled: an export may repeat a row with less in it.
+        wide[column] = table.groupby("image", sort=False)[column].first().to_numpy()
+    votes = table.groupby(["image", "annotator"], sort=False)["grade"].first().unstack()
     for annotator in sorted(votes.columns, key=str):
         wide[f"annotator_{annotator}"] = votes[annotator].reindex(wide["image"]).to_numpy()
     return wide, line[first.index.to_numpy()]

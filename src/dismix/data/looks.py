@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import ExifTags, Image
 
 from dismix.data.decode import decode_image, with_channels
 from dismix.errors import DisMixError
@@ -30,12 +30,14 @@ class Look:
             equal channels, as WebP must, is grey.
         thumbnail: ``(64, 64)`` grey picture, or None when unreadable.
         error: Why it cannot be read, or None.
+        cure: What to do about that.
     """
 
     size: tuple[int, int] | None = None
     channels: int = 0
     thumbnail: Thumbnails | None = None
     error: str | None = None
+    cure: str = ""
 
 
 def look_at(path: Path) -> Look:
@@ -48,7 +50,7 @@ def look_at(path: Path) -> Look:
     try:
         pixels = decode_image(path, near_size=SIDE)
     except DisMixError as error:
-        return Look(error=error.problem)
+        return Look(error=error.problem, cure=error.cure or "")
     grey = Image.fromarray(_stretched(with_channels(pixels, 1)[:, :, 0]))
     # A copy: a view would keep Pillow's buffers alive, ten times the thumbnail.
     small = np.array(grey.resize((SIDE, SIDE), Image.Resampling.BOX))
@@ -92,9 +94,10 @@ def _is_grey(pixels: NDArray[np.uint8]) -> bool:
 
 
 def _size(path: Path, pixels: NDArray[np.uint8]) -> tuple[int, int]:
-    """Return width and height from the header: a JPEG may have been decoded smaller."""
+    """Return width and height from the header, turned upright: a JPEG may be decoded smaller."""
     try:
         with Image.open(path) as image:
-            return image.size
+            turned = image.getexif().get(ExifTags.Base.Orientation, 1) >= 5
+            return image.size[::-1] if turned else image.size
     except OSError:
         return pixels.shape[1], pixels.shape[0]

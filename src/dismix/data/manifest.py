@@ -32,7 +32,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dismix import atomic
+from dismix.data.delimited import read_table, require_pyarrow
 from dismix.data.long_form import is_long, pivot_long
+from dismix.data.validate import Problem, first_problem, grade_problems, normalise
 from dismix.errors import DisMixError
 from dismix.registry import near_names
 
@@ -187,16 +189,11 @@ def make_manifest(
         >>> manifest.num_ranks, manifest.annotators, manifest.target().rank.tolist()
         (3, ['ann', 'bob'], [0.5, 2.0])
     """
-    from dismix.data.validate import first_problem, normalise
-
     lines = np.arange(len(table)) + 2 if lines is None else np.asarray(lines)
     table = normalise(table)
-    problem = first_problem(table, None if meta is None else len(meta.ranks))
-    if problem is not None:
-        row = None if problem.row is None else int(lines[problem.row])
-        raise DisMixError(
-            problem.message, file=path, row=row, column=problem.column, cure=problem.cure
-        )
+    if meta is not None:
+        _refuse_bad_ranks(meta.ranks, path)
+    _raise_for(first_problem(table, None if meta is None else len(meta.ranks)), path, lines)
     grade_columns = [*vote_columns(table), *(["grade"] if "grade" in table else [])]
     if meta is None:
         largest = int(max(table[c].max() for c in grade_columns if table[c].notna().any()))
@@ -216,11 +213,19 @@ def read_manifest(path: str | Path) -> Manifest:
     path = Path(path)
     if path.is_dir():
         path = path / "manifest.csv"
-    table = read_table(path)
-    lines = np.arange(len(table)) + 2
+    if not path.is_file():
+        raise DisMixError(
+            "no such file", file=path, cure="give a manifest, or make one with `dismix data import`"
+        )
+    table, lines = read_table(path)
+    meta = read_meta(path)
     if is_long(table):
-        table, lines = pivot_long(table, file=path)
-    return make_manifest(table, read_meta(path), path.parent, path=path, lines=lines)
+        table = normalise(table)
+        # Before the pivot, while each vote still has a line of its own.
+        num_ranks = None if meta is None else len(meta.ranks)
+        _raise_for(next(grade_problems(table["grade"], num_ranks), None), path, lines)
+        table, lines = pivot_long(table, file=path, lines=lines)
+    return make_manifest(table, meta, path.parent, path=path, lines=lines)
 
 
 def write_manifest(manifest: Manifest, path: str | Path) -> None:
@@ -229,38 +234,21 @@ def write_manifest(manifest: Manifest, path: str | Path) -> None:
     Image paths are written relative to the new folder when they lie below it.
     """
     path = Path(path)
+    # Asked first: the meta file must not be left behind without its table.
+    if path.suffix.lower() == ".parquet":
+        require_pyarrow(path)
+    if path.is_dir():
+        raise DisMixError("is a folder", file=path, cure=f"name a file: {path / 'manifest.csv'}")
     folder = path.parent.absolute()
     table = manifest.table.copy()
     table["image"] = [_relative(p, folder) for p in manifest.image_paths]
     # The meta file first: a kill in between leaves no manifest with guessed ranks.
     atomic.write_json(meta_path(path), {**asdict(manifest.meta), "ranks": [*manifest.meta.ranks]})
     with atomic.replacing(path) as temporary:
-        if path.suffix == ".parquet":
-            _needs_pyarrow(path)
+        if path.suffix.lower() == ".parquet":
             table.to_parquet(temporary, index=False)
         else:
             table.to_csv(temporary, index=False, lineterminator="\n")
-
-
-def read_table(path: Path) -> pd.DataFrame:
-    """Read a CSV as text (empty cells are missing) or a Parquet file."""
-    if not path.is_file():
-        raise DisMixError(
-            "no such file", file=path, cure="give a manifest, or make one with `dismix data import`"
-        )
-    if path.suffix == ".parquet":
-        _needs_pyarrow(path)
-        return pd.read_parquet(path)
-    try:
-        return pd.read_csv(path, dtype=str, skipinitialspace=True, encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DisMixError("is not UTF-8 text", file=path, cure="save it as UTF-8 CSV") from error
-    except pd.errors.EmptyDataError as error:
-        raise DisMixError("is empty", file=path, cure="it needs a header and rows") from error
-    except pd.errors.ParserError as error:
-        raise DisMixError(
-            f"is no CSV table ({error})", file=path, cure="check quotes and commas"
-        ) from error
 
 
 def meta_path(path: Path) -> Path:
@@ -287,16 +275,27 @@ def read_meta(path: Path) -> ManifestMeta | None:
         ) from error
 
 
+def _raise_for(problem: Problem | None, path: Path | None, lines: NDArray[np.int64]) -> None:
+    if problem is not None:
+        row = None if problem.row is None else int(lines[problem.row])
+        raise DisMixError(
+            problem.message, file=path, row=row, column=problem.column, cure=problem.cure
+        )
+
+
+def _refuse_bad_ranks(ranks: tuple[str, ...], path: Path | None) -> None:
+    twice = sorted({name for name in ranks if ranks.count(name) > 1})
+    if twice:
+        raise DisMixError(
+            f"two ranks are called '{twice[0]}'", file=path, cure="give each rank its own name"
+        )
+    if len(ranks) < 2:
+        raise DisMixError(
+            f"an ordinal scale needs at least 2 ranks, got {', '.join(ranks) or 'none'}",
+            file=path,
+            cure="name all ranks, also those that no image has",
+        )
+
+
 def _relative(path: Path, folder: Path) -> str:
     return (path.relative_to(folder) if path.is_relative_to(folder) else path).as_posix()
-
-
-def _needs_pyarrow(path: Path) -> None:
-    from importlib.util import find_spec
-
-    if find_spec("pyarrow") is None:
-        raise DisMixError(
-            "Parquet needs pyarrow",
-            file=path,
-            cure="pip install 'dismix[parquet]', or use CSV",
-        )

@@ -1,7 +1,7 @@
 """Checks that need the table only: columns, grades, splits, groups, ranks, annotators."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dismix.data.annotators.votes import majority_vote
 from dismix.data.findings import Finding
 from dismix.data.manifest import SPLITS, VOTE_PREFIX, ManifestMeta, vote_columns
-from dismix.data.validate import grade_columns, problems
+from dismix.data.validate import LARGEST_GRADE, Problem, grade_columns, problems
 
 #: Problems of one kind in one column that are spelled out in a finding.
 SPELLED_OUT = 5
@@ -56,7 +56,8 @@ class Sheet:
             return self.meta.ranks
         numbers = [self._numbers(c) for c in grade_columns(self.table)]
         valid = np.concatenate([n[~np.isnan(n)] for n in numbers] or [np.empty(0)])
-        return tuple(str(r) for r in range(int(valid.max()) + 1)) if len(valid) else ()
+        # As reading has it: two ranks at the least.
+        return tuple(str(r) for r in range(max(int(valid.max()), 1) + 1)) if len(valid) else ()
 
     @cached_property
     def votes(self) -> NDArray[np.float64]:
@@ -105,7 +106,7 @@ class Sheet:
         numbers = values.to_numpy(np.float64, na_value=np.nan)
         whole = np.isfinite(numbers) & (numbers >= 0) & (numbers == np.floor(numbers))
         # A stray huge number must not make a million ranks.
-        return np.where(whole & (numbers < 1000), numbers, np.nan)
+        return np.where(whole & (numbers <= LARGEST_GRADE), numbers, np.nan)
 
     def _valid(self, column: str) -> NDArray[np.float64]:
         numbers = self._numbers(column)
@@ -114,7 +115,10 @@ class Sheet:
 
 def table_findings(sheet: Sheet) -> Iterator[Finding]:
     """Yield everything wrong with, or worth knowing about, a table."""
-    yield from _problem_findings(sheet)
+    num_ranks = None if sheet.meta is None else len(sheet.ranks)
+    yield from problem_findings(
+        problems(sheet.table, num_ranks), sheet.lines, sheet.column("image")
+    )
     if sheet.meta is not None and sheet.meta.notes:
         yield Finding("note", "source", sheet.meta.notes)
     counts = sheet.counts()
@@ -124,17 +128,24 @@ def table_findings(sheet: Sheet) -> Iterator[Finding]:
     yield from _annotator_findings(sheet)
 
 
-def _problem_findings(sheet: Sheet) -> Iterator[Finding]:
-    """Group the problems that also stop reading by kind and column."""
+def problem_findings(
+    problems: Iterable[Problem], lines: NDArray[np.int64], images: Sequence[str]
+) -> Iterator[Finding]:
+    """Group the problems that also stop reading by kind and column.
+
+    Args:
+        problems: Problems whose rows are positions in the table.
+        lines: (N,) line of each row.
+        images: N image names.
+    """
     kinds = defaultdict(list)
-    for problem in problems(sheet.table, None if sheet.meta is None else len(sheet.ranks)):
+    for problem in problems:
         kinds[problem.code, problem.column].append(problem)
-    images = sheet.column("image")
     for (code, column), found in kinds.items():
         positions = [p.row for p in found if p.row is not None]
-        rows = tuple(int(sheet.lines[p]) for p in positions)
+        rows = tuple(int(lines[p]) for p in positions)
         parts = [
-            (f"row {sheet.lines[p.row]}: " if p.row is not None else "") + p.message
+            (f"row {lines[p.row]}: " if p.row is not None else "") + p.message
             for p in found[:SPELLED_OUT]
         ]
         more = f", and {len(found) - len(parts)} more rows" if len(found) > len(parts) else ""
@@ -206,5 +217,5 @@ def _agreement_finding(sheet: Sheet) -> Iterator[Finding]:
     if alpha < LOW_AGREEMENT:
         yield Finding(
             "note", "low-agreement", f"Krippendorff's ordinal alpha of the votes is {alpha:.2f}",
-            cure="see `dismix annotators agreement`",
+            cure="see `dismix data annotators agreement`",
         )  # fmt: skip

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+#: Cells that mean "not known" in columns of grades and groups.
+GAPS = frozenset({"", "-", "na", "n/a", "nan", "null", "none"})
+#: A larger grade is a code or a slip, not a rank.
+LARGEST_GRADE = 999
 _SPLIT_NAMES = {"training": "train", "valid": "val", "validation": "val", "testing": "test"}
 
 
@@ -44,9 +48,14 @@ def normalise(table: pd.DataFrame) -> pd.DataFrame:
         table["split"] = "train"
     elif pd.api.types.is_string_dtype(table["split"]):
         table["split"] = table["split"].str.lower().replace(_SPLIT_NAMES)
+    for column in [*grade_columns(table), *(["group"] if "group" in table else [])]:
+        if pd.api.types.is_string_dtype(table[column]):
+            table[column] = table[column].mask(table[column].str.casefold().isin(GAPS))
     for column in grade_columns(table):
         numbers = pd.to_numeric(table[column], errors="coerce")
-        if numbers.notna().equals(table[column].notna()):
+        # Infinity does not fit into whole numbers: `problems` names it.
+        small = not (numbers.abs() > LARGEST_GRADE).any()
+        if small and numbers.notna().equals(table[column].notna()):
             whole = numbers.isna() | (numbers == np.floor(numbers))
             table[column] = numbers.astype("Int64") if whole.all() else numbers
     return table
@@ -67,7 +76,7 @@ def problems(table: pd.DataFrame, num_ranks: int | None) -> Iterator[Problem]:
 
     Args:
         table: As :func:`normalise` returns it.
-        num_ranks: C where it is known; None accepts any non-negative grade.
+        num_ranks: C where it is known; None accepts any up to ``LARGEST_GRADE``.
 
     Example:
         >>> table = normalise(pd.DataFrame({"image": ["a.png"], "grade": ["7"]}))
@@ -93,7 +102,7 @@ def problems(table: pd.DataFrame, num_ranks: int | None) -> Iterator[Problem]:
     yield from _image_problems(table)
     yield from _split_problems(table)
     for column in columns:
-        yield from _grade_problems(table[column], num_ranks)
+        yield from grade_problems(table[column], num_ranks)
     for row in np.flatnonzero(table[columns].isna().all(axis=1)):
         yield Problem(
             "not-graded", "the image has neither a grade nor a vote", "grade it or drop the row",
@@ -121,9 +130,10 @@ def _split_problems(table: pd.DataFrame) -> Iterator[Problem]:
         yield Problem("bad-split", text, "use train, val or test", int(row), "split")
 
 
-def _grade_problems(values: "pd.Series[float]", num_ranks: int | None) -> Iterator[Problem]:
+def grade_problems(values: "pd.Series[float]", num_ranks: int | None) -> Iterator[Problem]:
+    """Yield every problem of a column of grades; arguments as for :func:`problems`."""
     numbers = pd.to_numeric(values, errors="coerce")
-    top = np.inf if num_ranks is None else num_ranks - 1
+    top = LARGEST_GRADE if num_ranks is None else num_ranks - 1
     scale = "a whole number from 0" + ("" if num_ranks is None else f" to {num_ranks - 1}")
     not_number = numbers.isna() & values.notna()
     broken = numbers.notna() & (numbers != np.floor(numbers))
@@ -134,9 +144,8 @@ def _grade_problems(values: "pd.Series[float]", num_ranks: int | None) -> Iterat
             f"write {scale}, or leave it empty", int(row), str(values.name),
         )  # fmt: skip
     for row in np.flatnonzero(outside):
-        limit = "0 or more" if num_ranks is None else f"0..{num_ranks - 1}"
         yield Problem(
-            "out-of-range", f"{int(numbers.iloc[row])} is outside the range {limit}",
+            "out-of-range", f"{values.iloc[row]} is outside the range 0..{top}",
             f"write {scale}; ranks are numbered from 0", int(row), str(values.name),
         )  # fmt: skip
 

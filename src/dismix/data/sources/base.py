@@ -2,7 +2,7 @@
 
 A source lists rows; it neither decodes nor copies images. A row whose image is missing keeps
 the name the publisher gave it, so that `data check` can report all of them at once, while
-:func:`dismix.data.sources.import_data` refuses them.
+:func:`dismix.data.sources.read_source` refuses them.
 """
 
 import inspect
@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from dismix.data.manifest import Manifest
+from dismix.data.validate import GAPS, LARGEST_GRADE
 from dismix.errors import DisMixError
 from dismix.registry import Registry, near_names
 
 IMAGE_SUFFIXES = (
     ".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".dcm", ".dicom",
 )  # fmt: skip
-#: Cells that mean "not graded", unless a rank has that very name.
-GAPS = frozenset({"", "-", "na", "n/a", "nan", "null", "none"})
 
 
 @dataclass(frozen=True)
@@ -177,13 +176,15 @@ def parse_rank(
     names = [r.casefold() for r in ranks]
     if text.casefold() in names:
         return names.index(text.casefold())
+    # After the names: a rank may well be called "none".
     if text.casefold() in GAPS:
         return None
     number = _whole(text)
-    top = first + len(ranks) - 1
-    if number is not None and number >= first and (not ranks or number <= top):
+    top = first + len(ranks) - 1 if ranks else LARGEST_GRADE
+    if number is not None and first <= number <= top:
         return number - first
-    scale = f"a whole number from {first}" + (f" to {top}" if ranks else "")
+    too_large = number is not None and number > top
+    scale = f"a whole number from {first}" + (f" to {top}" if ranks or too_large else "")
     named = ranks and list(ranks) != [str(first + i) for i in range(len(ranks))]
     raise DisMixError(
         f"'{text}' is not a grade",
@@ -228,7 +229,7 @@ def group_of(name: str, pattern: re.Pattern[str]) -> str:
 
 
 def _whole(text: str) -> int | None:
-    match = re.fullmatch(r"([+-]?[0-9]{1,9})(\.0*)?", text)
+    match = re.fullmatch(r"([+-]?[0-9]{1,9})([.,]0*)?", text)
     return int(match[1]) if match else None
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from dismix.data.delimited import read_delimited
 from dismix.data.manifest import SPLITS, Manifest, ManifestMeta, make_manifest
 from dismix.data.sources.base import (
     SOURCES,
@@ -27,7 +28,6 @@ from dismix.data.sources.base import (
     require_entry,
     require_folder,
 )
-from dismix.data.sources.delimited import read_delimited
 from dismix.errors import DisMixError
 
 RANKS = ("NC", "G3", "G4", "G5")

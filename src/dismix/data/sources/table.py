@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dismix.data.delimited import SUFFIXES, read_delimited
 from dismix.data.long_form import KEYS, pivot_long
 from dismix.data.manifest import VOTE_PREFIX, Manifest, ManifestMeta, make_manifest, vote_columns
 from dismix.data.sources.base import SOURCES, Source, is_image, parse_rank
-from dismix.data.sources.delimited import SUFFIXES, read_delimited
 from dismix.errors import DisMixError
 from dismix.registry import near_names
 
@@ -71,12 +71,13 @@ def read(
         annotators,
     )
     table = _renamed(table, renames, lines, path)
-    if "annotator" in table:
-        table, lines = _pivoted(table, lines, path)
     shown = {new: old for old, new in renames.items()}
     scale = _Scale(tuple(ranks), first_rank)
+    # Before the pivot of the long form, while each vote still has a line of its own.
     for column in [c for c in table.columns if c == "grade" or c in vote_columns(table)]:
         table[column] = _ranks(table[column], scale, lines, path, shown.get(column, column))
+    if "annotator" in table:
+        table, lines = _pivoted(table, lines, path)
     names = tuple(ranks) or _numbered(table, scale, path, shown)
     table["image"] = [_image(name, images, suffix) for name in table["image"]]
     table = table.replace({"": None})
@@ -146,7 +147,7 @@ def _renamed(
 def _pivoted(
     table: pd.DataFrame, lines: NDArray[np.int64], path: Path
 ) -> tuple[pd.DataFrame, NDArray[np.int64]]:
-    """Turn votes into columns; the messages of the pivot count lines without blank ones."""
+    """Turn votes into columns."""
     missing = [key for key in KEYS if key not in table]
     if missing:
         raise DisMixError(
@@ -155,10 +156,7 @@ def _pivoted(
             row=1,
             cure=f"name it with the option {missing[0]}",
         )
-    gap = np.flatnonzero(np.diff(lines, prepend=1) != 1)
-    if len(gap):
-        raise DisMixError("is blank", file=path, row=int(lines[gap[0]]) - 1, cure="delete the line")
-    return pivot_long(table.replace({"": None}), file=path)
+    return pivot_long(table.replace({"": None}), file=path, lines=lines)
 
 
 def _ranks(
@@ -197,7 +195,7 @@ def _numbered(
             "the lowest grade is 1, and ranks are numbered from 0",
             file=path,
             column=column,
-            cure="set first_rank=1 if 1 is the lowest rank, or list ranks if nobody got rank 0",
+            cure="add --set first_rank=1 if 1 is the lowest rank, or --ranks if nobody got rank 0",
         )
     return tuple(str(scale.first + rank) for rank in range(max(high, 1) + 1))
 

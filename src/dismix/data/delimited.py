@@ -1,14 +1,15 @@
-"""Text tables as people export them: comma, semicolon or tab, with or without a byte-order mark."""
+"""Tables as people export them: comma, semicolon or tab, byte-order mark, Excel's ``sep=``."""
 
 import csv
 import io
+import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dismix.data.manifest import read_table
 from dismix.errors import DisMixError
 
 DELIMITERS = ",;\t"
@@ -41,39 +42,52 @@ def read_delimited(path: Path) -> tuple[pd.DataFrame, NDArray[np.int64]]:
     """
     if path.is_dir():
         raise DisMixError("is a folder, not a table", file=path, cure="name the CSV file in it")
-    if path.suffix.lower() == ".parquet":
-        table = read_table(path)
-        table = table.astype(object).where(table.notna(), "").astype(str)
-        lines = np.arange(len(table), dtype=np.int64) + 2
-    else:
-        table, lines = _read_text(path)
+    table, lines = read_table(path)
     if not len(table):
         raise DisMixError("has no rows", file=path, cure="it needs a header and a row an image")
+    if path.suffix.lower() == ".parquet":
+        table = table.astype(object).where(table.notna(), "").astype(str)
     return table, lines
+
+
+def read_table(path: Path) -> tuple[pd.DataFrame, NDArray[np.int64]]:
+    """Read a table, text as :func:`read_delimited` does, Parquet with its own types.
+
+    Returns:
+        The table, possibly without rows, and the 1-based line (N,) on which each row ends.
+    """
+    if path.suffix.lower() != ".parquet":
+        return _read_text(path)
+    require_pyarrow(path)
+    table = pd.read_parquet(path)
+    return table, np.arange(len(table), dtype=np.int64) + 2
 
 
 def _read_text(path: Path) -> tuple[pd.DataFrame, NDArray[np.int64]]:
     text = _decoded(path)
+    # Excel may put the delimiter on a line of its own before the names of the columns.
+    told = re.match(r"sep=(.)\n", text)
+    text = text[told.end() :] if told else text
+    before = 1 if told else 0
     start = text.partition("\n")[0]
     if not start.strip():
         raise DisMixError("is empty", file=path, row=1, cure="the first line names the columns")
-    reader = csv.reader(
-        io.StringIO(text), delimiter=sniff_delimiter(start), skipinitialspace=True, strict=True
-    )
+    delimiter = told[1] if told else sniff_delimiter(start)
+    reader = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True, strict=True)
     rows, lines = [], []
     try:
         header = [cell.strip() for cell in next(reader)]
         for cells in reader:
             cells = [cell.strip() for cell in cells]
             if any(cells):
-                _refuse_ragged(cells, header, path, reader.line_num)
+                _refuse_ragged(cells, header, path, before + reader.line_num)
                 rows.append((cells + [""] * len(header))[: len(header)])
-                lines.append(reader.line_num)
+                lines.append(before + reader.line_num)
     except csv.Error as error:
         raise DisMixError(
             f"is no regular table ({error})",
             file=path,
-            row=reader.line_num,
+            row=before + reader.line_num,
             cure="check the quotes",
         ) from error
     used = [i for i, name in enumerate(header) if name or any(row[i] for row in rows)]
@@ -86,11 +100,15 @@ def _read_text(path: Path) -> tuple[pd.DataFrame, NDArray[np.int64]]:
 
 def _decoded(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        content = path.read_bytes()
+        text = content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except FileNotFoundError:
         raise DisMixError("no such file", file=path, cure="correct the path") from None
     except UnicodeDecodeError as error:
-        raise DisMixError("is not UTF-8 text", file=path, cure="save it as UTF-8 CSV") from error
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DisMixError(
+            "is not UTF-8 text", file=path, row=line, cure="save it as UTF-8 CSV"
+        ) from error
     except OSError as error:
         raise DisMixError(f"cannot be read ({error.strerror})", file=path) from error
     if "\0" in text:
@@ -114,3 +132,13 @@ def _refuse_bad_names(names: list[str], path: Path) -> None:
             raise DisMixError(
                 "two columns have this name", file=path, row=1, column=name, cure="rename one"
             )
+
+
+def require_pyarrow(path: Path) -> None:
+    """Raise where Parquet files cannot be read or written."""
+    if find_spec("pyarrow") is None:
+        raise DisMixError(
+            "Parquet needs pyarrow",
+            file=path,
+            cure="pip install 'dismix[parquet]', or use CSV",
+        )
