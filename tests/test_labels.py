@@ -195,6 +195,10 @@ def test_select_and_concatenate():
             "lam must lie within",
         ),
         (
+            lambda: OrdinalTarget.from_labels([0], 3).mix(OrdinalTarget.from_labels([0], 3), NAN),
+            "lam must lie within",
+        ),
+        (
             lambda: OrdinalTarget.from_labels([0], 3).distance(OrdinalTarget.from_labels([0], 4)),
             "3 and 4 ranks",
         ),

@@ -283,7 +283,8 @@ class OrdinalTarget:
                 cure="both need the same batch and the same ranks",
             )
         lam = torch.as_tensor(lam, dtype=torch.float32, device=self.probs.device)
-        if bool(((lam < 0) | (lam > 1)).any()):
+        # `not inside` rather than `outside`, so that NaN is caught too.
+        if not bool(((lam >= 0) & (lam <= 1)).all()):
             raise DisMixError(f"lam must lie within [0, 1], got {lam.tolist()}")
         lam = lam.expand(len(self.probs))
         clean = torch.where(lam == 1, self.clean, other.clean & (lam == 0))

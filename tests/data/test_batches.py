@@ -236,3 +236,11 @@ def test_an_accelerator_holds_the_store(tmp_path: Path) -> None:
         assert ours.images.is_cuda
         assert ours.index.tolist() == cpu.index.tolist()
         assert (ours.images.cpu() - cpu.images).abs().max() < 1e-4
+
+
+def test_a_mask_chooses_rows_as_positions_do() -> None:
+    mask = torch.tensor([False, False, True, True, False, True])
+    chosen = Batches(numbered(6), None, 2, rows=mask, shuffle=False, augment=False)
+    assert flat(chosen) == [2, 3, 5]
+    with pytest.raises(DisMixError, match="mask"):
+        Batches(numbered(6), None, 2, rows=mask[:4])

@@ -89,7 +89,8 @@ class Batches:
         batch_size: Images in a batch, for each process.
         shuffle: A new order each epoch; else the order of ``rows``.
         seed: With the epoch, decides the order and the augmentation.
-        rows: The images to use, by default all (of a store: all that were not skipped).
+        rows: The images to use, as positions or as a mask (N,), by default all. Of a store,
+            a mask means those that were not skipped.
         augment: Random flips and rotations, see :func:`dismix.data.transforms.augment`.
         flips: Chances of horizontal and vertical flips.
         max_degrees: Rotations stay strictly below.
@@ -209,7 +210,13 @@ def _usable_rows(source: ImageStore | Tensor, rows: Tensor | None) -> Tensor:
     valid = torch.arange(len(source)) if isinstance(source, Tensor) else source.valid
     if rows is None:
         rows = valid
-    rows = torch.as_tensor(rows).long().cpu()
+    rows = torch.as_tensor(rows).cpu()
+    if rows.dtype == torch.bool:
+        # A mask taken for positions would silently show images 0 and 1 only.
+        if rows.shape != (len(source),):
+            raise DisMixError(f"a mask of rows must be ({len(source)},), got {tuple(rows.shape)}")
+        rows = valid[rows[valid]]
+    rows = rows.long()
     if len(rows) == 0:
         raise DisMixError("there are no images to make batches of", cure="check the split")
     wrong = rows[~torch.isin(rows, valid)]
