@@ -207,3 +207,92 @@ def test_bad_files_are_skipped_and_listed_on_request(dismix, clinic, monkeypatch
         assert code == 0
         assert err.count("skipped:") == 1
         assert "img07.png" in err
+
+
+def test_a_table_is_not_overwritten_by_its_import(dismix, clinic):
+    before = clinic.read_bytes()
+    code, _, err = dismix(
+        "data", "import", clinic, "-o", clinic, "--image", "file", "--annotator", "dr_ann"
+    )
+    assert code == 2
+    assert "choose another output path" in err
+    assert clinic.read_bytes() == before
+
+
+def test_an_output_that_is_a_folder_is_one_line(dismix, clinic):
+    manifest = import_clinic(dismix, clinic)
+    (clinic.parent / "folder.png").mkdir()
+    for command in (
+        ("data", "show", manifest, "--columns", 1, "-q"),
+        ("data", "split", manifest, "--val", 0.2),
+        ("data", "annotators", "consensus", manifest),
+    ):
+        code, _, err = dismix(*command, "-o", clinic.parent / "folder.png")
+        assert code == 2
+        assert len(err.strip().splitlines()) == 1
+        assert "folder.png" in err
+    assert not (clinic.parent / "folder.meta.json").exists()
+
+
+def test_warnings_are_one_line_without_code(dismix, tmp_path):
+    rows = [f"{i}.png,{i % 2 if i else 2}" for i in range(12)]
+    (tmp_path / "m.csv").write_text("image,grade\n" + "\n".join(rows))
+    code, _, err = dismix(
+        "data", "split", tmp_path / "m.csv", "-o", tmp_path / "s.csv", "--val", 0.2
+    )
+    assert code == 0
+    assert err.startswith("warning: a single group of images holds rank '2'")
+    assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("split", "m.csv", "-o", "s.csv", "--folds", 3, "--val", 0.2), "leave --val out"),
+        (("split", "m.csv", "-o", "s.csv", "--folds", 7), "no rank has more than 5 images"),
+        (("annotators", "simulate", "m.csv", "-o", "s.csv"), "grade 2 is beyond the 2 ranks"),
+        (
+            (
+                "annotators",
+                "consensus",
+                "v.csv",
+                "-o",
+                "s.csv",
+                "--method",
+                "majority",
+                "--ordinal",
+            ),
+            "use dawid_skene",
+        ),
+    ],
+)
+def test_options_that_contradict_each_other(dismix, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"{i}.png,{i % 2}\n" for i in range(10))
+    (tmp_path / "m.csv").write_text("image,grade\n" + rows)
+    (tmp_path / "v.csv").write_text("image,annotator_x\n" + rows)
+    code, _, err = dismix("data", *arguments)
+    assert code == 2
+    assert message in err
+    assert not (tmp_path / "s.csv").exists()
+
+
+def test_two_ranks_can_be_simulated(dismix, tmp_path):
+    (tmp_path / "m.csv").write_text(
+        "image,grade\n" + "".join(f"{i}.png,{i % 2}\n" for i in range(40))
+    )
+    output = tmp_path / "v.csv"
+    code, out, _ = dismix(
+        "data",
+        "annotators",
+        "simulate",
+        tmp_path / "m.csv",
+        "-o",
+        output,
+        "--lower",
+        0,
+        "--upper",
+        1,
+    )
+    assert code == 0
+    assert "0->1 60%" in out

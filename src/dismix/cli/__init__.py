@@ -2,6 +2,8 @@
 
 import os
 import sys
+import warnings
+from typing import NoReturn, TextIO
 
 from dismix.errors import DisMixError
 
@@ -10,15 +12,38 @@ def main() -> None:
     """Run the command line; a user's mistake is one line on stderr and exit code 2."""
     from dismix.cli.app import app
 
+    # Pillow's own limits; files over ours get an error that names them.
+    warnings.filterwarnings("ignore", message="Image size .* exceeds limit")
+    warnings.showwarning = _show_warning
     try:
         app()
     except DisMixError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
+    except BrokenPipeError:
+        _leave_quietly()
+    except OSError as error:
+        place = f"{error.filename2 or error.filename}: " if error.filename else ""
+        sys.stderr.write(f"error: {place}{error.strerror or error}; check the path and the disk\n")
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; finished parts are kept\n")
         sys.exit(130)
-    except BrokenPipeError:
-        # The reader (head, less) left; keep the interpreter from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+
+
+def _leave_quietly() -> NoReturn:
+    """Leave when the reader (head, less) has gone, without the interpreter complaining."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(0)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print a warning as one line, without the place in our code that Python would add."""
+    (file or sys.stderr).write(f"warning: {' '.join(str(message).split())}\n")

@@ -28,7 +28,9 @@ def simulate(
     mode: Annotated[
         Mode, typer.Option(help="Annotators flip on their own, or split on ambiguous images.")
     ] = Mode.per_vote,
-    annotators: Annotated[int, typer.Option(help="Number of annotators.")] = 5,
+    annotators: Annotated[int, typer.Option(help="Number of annotators.", min=1)] = 5,
+    lower: Annotated[int, typer.Option(help="Lower of the two grades that flip.", min=0)] = 1,
+    upper: Annotated[int, typer.Option(help="Upper of the two.", min=0)] = 2,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -37,8 +39,9 @@ def simulate(
     from dismix.data.manifest import read_manifest, write_manifest
 
     result, report = simulate_annotators(
-        read_manifest(manifest), preset, mode=mode.value, annotators=annotators, seed=seed
-    )
+        read_manifest(manifest), preset, mode=mode.value, annotators=annotators,
+        lower=lower, upper=upper, seed=seed,
+    )  # fmt: skip
     write_manifest(result, output)
     typer.echo(json.dumps(report.to_dict(), indent=2) if as_json else str(report))
 
@@ -80,7 +83,9 @@ def consensus(
     voted = data.rows(data.has_votes)
     if len(voted) == 0:
         raise DisMixError("has no votes", file=manifest, cure="add annotator_<name> columns")
-    options = {"ordinal": True} if ordinal and method == "dawid_skene" else {}
+    if ordinal and method != "dawid_skene":
+        raise DisMixError(f"--ordinal says nothing to '{method}'", cure="use dawid_skene")
+    options = {"ordinal": True} if ordinal else {}
     result = CONSENSUS[method](voted.votes, voted.num_ranks, **options)
     table = voted.table[["image", "split"]].assign(consensus=result.rank)
     for rank in range(voted.num_ranks):

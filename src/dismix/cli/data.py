@@ -69,6 +69,7 @@ def import_data(
     from dismix.data.describe import describe
     from dismix.data.manifest import write_manifest
     from dismix.data.sources import SOURCES, guess_source, read_source
+    from dismix.errors import DisMixError
 
     given = {"image": image, "grade": grade, "split": split, "group": group, "ranks": ranks}
     texts = [f"{name}={value}" for name, value in given.items() if value is not None]
@@ -76,6 +77,8 @@ def import_data(
     chosen = guess_source(path) if source is None else SOURCES[source]
     options = chosen.parse_options([*texts, *(settings or [])]) if chosen is not None else {}
     manifest = read_source(path, source, **options)
+    if output.exists() and path.exists() and output.samefile(path):
+        raise DisMixError("is the table to import", file=output, cure="choose another output path")
     write_manifest(manifest, output)
     typer.echo(describe(manifest))
 
@@ -205,6 +208,10 @@ def split(
     if val is None and scarce is None and folds is None and not merge_val:
         raise DisMixError(
             "nothing to do", cure="give --val 0.15, --scarce 0.1, --folds 5 or --merge-val"
+        )
+    if val is not None and folds is not None:
+        raise DisMixError(
+            "--folds deals training and validation rows together", cure="leave --val out"
         )
     data = read_manifest(manifest)
     if merge_val:

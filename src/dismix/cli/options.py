@@ -10,7 +10,7 @@ ManifestPath = Annotated[
     Path, typer.Argument(help="A manifest (CSV or Parquet), or a folder that holds manifest.csv.")
 ]
 Output = Annotated[Path, typer.Option("-o", "--output", help="Where to write.")]
-Seed = Annotated[int, typer.Option(help="Seed of all random choices.")]
+Seed = Annotated[int, typer.Option(help="Seed of all random choices.", min=0)]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress bar.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 

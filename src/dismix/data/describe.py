@@ -30,7 +30,8 @@ def describe(manifest: Manifest) -> str:
         lines.append(f"{split:>6} {sum(counts):>6}   " + " / ".join(map(str, counts)))
     if manifest.annotators:
         votes = int(np.isfinite(manifest.votes).sum())
-        lines.append(f"{len(manifest.annotators)} annotators, {votes} votes")
+        several = "" if len(manifest.annotators) == 1 else "s"
+        lines.append(f"{len(manifest.annotators)} annotator{several}, {votes} votes")
     if manifest.meta.notes:
         lines.append(f"note: {manifest.meta.notes}")
     return "\n".join(lines)

@@ -139,6 +139,12 @@ def k_fold(
         raise DisMixError(
             f"cannot make {k} folds of {len(keys)} groups", cure=f"give 2 to {len(keys)} folds"
         )
+    most = int(np.bincount(rank).max())
+    if k > most:
+        raise DisMixError(
+            f"cannot make {k} folds: no rank has more than {most} images",
+            cure=f"give 2 to {most} folds" if most >= 2 else "collect more images",
+        )
     _warn_lonely(groups, manifest, "one fold trains without it")
     _warn_few(groups, manifest, k)
     # Rows by name, so that the order of the file cannot reach the shuffle below.

@@ -149,7 +149,7 @@ def simulate_annotators(
         raise DisMixError(f"unknown preset '{preset}'", cure=near_names(preset, sorted(PRESETS)))
     up, down = PRESETS[preset]
     up, down = up if flip_up is None else flip_up, down if flip_down is None else flip_down
-    table, voted = manifest.table.copy(), _rows_to_vote(manifest, upper)
+    table, voted = manifest.table.copy(), _rows_to_vote(manifest, max(lower, upper))
     truth = manifest.grades[voted]
     votes = np.full((len(table), annotators), np.nan)
     votes[voted] = simulate_votes(
