@@ -28,9 +28,11 @@ def import_torchvision() -> ModuleType:
 
         for name in [n for n in sys.modules if n.split(".")[0] == "torchvision"]:
             del sys.modules[name]
-        library = torch.library.Library("torchvision", "DEF")
-        library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
+        for name in ("nms", "qnms"):
+            library.define(  # type: ignore[no-untyped-call]
+                f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+            )
         _keep_alive.append(library)
         import torchvision
     module: ModuleType = torchvision
