@@ -19,7 +19,6 @@ from dismix.generator.weights import (
     PRETRAINED,
     diffusers_to_compvis,
     expected_shapes,
-    file_digest,
     find_weights,
     join_halves,
     load_pretrained,
@@ -251,10 +250,3 @@ def test_two_halves_join(shared_weights: Path):
     ]
     joined = published_state(join_halves(*halves), ARCHITECTURES["light"])
     assert joined.keys() == state.keys()
-
-
-def test_digest(tmp_path: Path):
-    (tmp_path / "a").write_bytes(b"abc")
-    assert file_digest(tmp_path / "a") == (
-        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    )

@@ -4,7 +4,6 @@ Files are safetensors, or torch pickles opened with `weights_only=True`, which r
 the file. Keys are those of the publishers; a diffusers `VQModel` file is renamed to CompVis'.
 """
 
-import hashlib
 import os
 import pickle
 import re
@@ -78,19 +77,6 @@ def require_weights(name: str) -> Path:
             cure=f"put {name}.safetensors into {places}, or set DISMIX_WEIGHTS to its folder",
         )
     return path
-
-
-def file_digest(path: str | Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.NamedTemporaryFile() as empty:
-        ...     file_digest(empty.name)[:8]
-        'e3b0c442'
-    """
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def load_weights(path: str | Path) -> dict[str, Tensor]:
