@@ -189,6 +189,12 @@ def test_select_and_concatenate():
         (lambda: OrdinalTarget.from_labels([0], 1), "at least 2 ranks"),
         (lambda: OrdinalTarget.from_probs(torch.tensor([[0.5, 0.2]])), "row 0 is not a probab"),
         (lambda: OrdinalTarget.from_probs(torch.tensor([[NAN, 1.0]])), "row 0 is not a probab"),
+        (
+            lambda: OrdinalTarget.from_labels([0, 1], 3).mix(
+                OrdinalTarget.from_labels([0, 1], 3), torch.rand(2, 1)
+            ),
+            r"lam must be a number or \(2,\)",
+        ),
         (lambda: OrdinalTarget.coerce(torch.rand(2, 4), 3), r"probabilities \(B, 3\)"),
         (
             lambda: OrdinalTarget.from_labels([0], 3).mix(OrdinalTarget.from_labels([0], 3), 1.2),
@@ -212,3 +218,8 @@ def test_bad_targets_are_named(build, message):
 def test_levels_accept_leading_dimensions():
     probs = torch.full((2, 3, 4), 0.25)
     assert levels_from_probs(probs).shape == (2, 3, 3)
+
+
+def test_lists_and_arrays_are_votes_and_labels_too():
+    assert OrdinalTarget.from_votes([[0, 1], [2, 2]], 3).rank.tolist() == [0.5, 2.0]
+    assert OrdinalTarget.coerce([0, 2], 3).hard.tolist() == [0, 2]

@@ -177,7 +177,9 @@ class OrdinalTarget:
         return cls(probs, torch.ones_like(labels, dtype=torch.bool))
 
     @classmethod
-    def from_votes(cls, votes: Tensor, num_ranks: int) -> "OrdinalTarget":
+    def from_votes(
+        cls, votes: Tensor | Sequence[Sequence[float]], num_ranks: int
+    ) -> "OrdinalTarget":
         """Build from the votes of A annotators, with gaps.
 
         Args:
@@ -185,6 +187,7 @@ class OrdinalTarget:
                 annotator did not grade the image. Every row needs at least one vote.
             num_ranks: C.
         """
+        votes = torch.as_tensor(votes)
         if votes.ndim != 2:
             raise DisMixError(f"votes must be (B, A), got {_shape(votes)}")
         voted = ~votes.isnan() if votes.is_floating_point() else votes != -1
@@ -219,12 +222,15 @@ class OrdinalTarget:
         return cls(probs, torch.ones(len(rank), dtype=torch.bool, device=rank.device))
 
     @classmethod
-    def coerce(cls, target: "Tensor | OrdinalTarget", num_ranks: int) -> "OrdinalTarget":
+    def coerce(
+        cls, target: "Tensor | Sequence[int] | OrdinalTarget", num_ranks: int
+    ) -> "OrdinalTarget":
         """Accept whole-number labels (B,), probabilities (B, C) or a target as it is."""
         if isinstance(target, OrdinalTarget):
             if target.num_ranks != num_ranks:
                 raise DisMixError(f"target has {target.num_ranks} ranks, expected {num_ranks}")
             return target
+        target = torch.as_tensor(target)
         if target.ndim == 1:
             return cls.from_labels(target, num_ranks)
         if target.ndim != 2 or target.shape[1] != num_ranks or not target.is_floating_point():
@@ -286,6 +292,8 @@ class OrdinalTarget:
         # `not inside` rather than `outside`, so that NaN is caught too.
         if not bool(((lam >= 0) & (lam <= 1)).all()):
             raise DisMixError(f"lam must lie within [0, 1], got {lam.tolist()}")
+        if lam.shape not in ((), (len(self.probs),)):
+            raise DisMixError(f"lam must be a number or ({len(self.probs)},), got {_shape(lam)}")
         lam = lam.expand(len(self.probs))
         clean = torch.where(lam == 1, self.clean, other.clean & (lam == 0))
         weight = lam.unsqueeze(-1)

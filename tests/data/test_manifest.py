@@ -236,3 +236,17 @@ def test_nothing_is_written_where_the_table_cannot_be(wide, tmp_path, monkeypatc
         with pytest.raises(DisMixError, match=message):
             write_manifest(read_manifest(wide), tmp_path / output)
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_cells_that_are_no_text_are_kept(tmp_path):
+    table = pd.DataFrame(
+        {
+            "image": [tmp_path / "a.png", tmp_path / "b.png", tmp_path / "c.png"],
+            "group": pd.Series([7, "p 8 ", " "], dtype=object),
+            "grade": [0, 1, 1],
+        }
+    )
+    manifest = make_manifest(table, None, tmp_path)
+    assert [p.name for p in manifest.image_paths] == ["a.png", "b.png", "c.png"]
+    assert manifest.table["group"].tolist()[:2] == [7, "p 8"]
+    assert manifest.table["group"].isna().tolist() == [False, False, True]

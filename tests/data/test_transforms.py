@@ -235,3 +235,13 @@ def test_an_accelerator_gives_what_the_cpu_gives() -> None:
     assert torch.equal(to_unit(on_device).cpu(), to_unit(images))
     difference = augment(on_device, params).cpu() - augment(images, params)
     assert difference.abs().max() < 1e-4
+
+
+def test_other_kinds_of_images_are_refused() -> None:
+    params = draw_augment(3, torch.Generator())
+    with pytest.raises(DisMixError, match=r"uint8 or floating point, got torch[.]int64"):
+        to_unit(torch.zeros(3, 1, 4, 4, dtype=torch.int64))
+    with pytest.raises(DisMixError, match=r"uint8 or floating point, got torch[.]int32"):
+        augment(torch.zeros(3, 1, 4, 4, dtype=torch.int32), params)
+    with pytest.raises(DisMixError, match=r"must be \(B, channels, H, W\), got \(3, 4, 4\)"):
+        augment(torch.zeros(3, 4, 4), params)

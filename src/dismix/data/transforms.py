@@ -91,6 +91,9 @@ def augment(images: Tensor, params: AugmentParams) -> Tensor:
         >>> augment(torch.tensor([[[[0, 255]]]], dtype=torch.uint8), params)
         tensor([[[[ 1., -1.]]]])
     """
+    _refuse_other_kinds(images)
+    if images.ndim != 4:
+        raise DisMixError(f"images must be (B, channels, H, W), got {tuple(images.shape)}")
     if len(params) != len(images):
         raise DisMixError(f"{len(params)} augmentations were drawn for {len(images)} images")
     if not bool(params.angle.any()):
@@ -230,6 +233,7 @@ def to_unit(images: Tensor) -> Tensor:
         >>> to_unit(torch.tensor([0, 51, 255], dtype=torch.uint8))
         tensor([-1.0000, -0.6000,  1.0000])
     """
+    _refuse_other_kinds(images)
     if images.dtype != torch.uint8:
         return images.float()
     return _empty(images).copy_(images).div_(127.5).sub_(1)
@@ -243,6 +247,15 @@ def from_unit(images: Tensor) -> Tensor:
         tensor([  0,  51, 255], dtype=torch.uint8)
     """
     return ((images.detach().float() + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
+
+
+def _refuse_other_kinds(images: Tensor) -> None:
+    """Raise for whole numbers other than uint8, which nobody could tell from [-1, 1]."""
+    if images.dtype != torch.uint8 and not images.is_floating_point():
+        raise DisMixError(
+            f"images must be uint8 or floating point, got {images.dtype}",
+            cure="use .to(torch.uint8)",
+        )
 
 
 def _empty(images: Tensor) -> Tensor:

@@ -42,15 +42,18 @@ def normalise(table: pd.DataFrame) -> pd.DataFrame:
     empty = [c for c in table.columns if c.startswith("Unnamed:") and table[c].isna().all()]
     table = table.drop(columns=empty)
     for column in table.columns[[pd.api.types.is_string_dtype(t) for t in table.dtypes]]:
-        stripped = table[column].str.strip()
-        table[column] = stripped.mask(stripped == "")
+        table[column] = table[column].map(_stripped)
+    if "image" in table:
+        # Numbers and pathlib paths name images too.
+        table["image"] = table["image"].astype(object).map(str, na_action="ignore")
     if "split" not in table:
         table["split"] = "train"
     elif pd.api.types.is_string_dtype(table["split"]):
         table["split"] = table["split"].str.lower().replace(_SPLIT_NAMES)
     for column in [*grade_columns(table), *(["group"] if "group" in table else [])]:
         if pd.api.types.is_string_dtype(table[column]):
-            table[column] = table[column].mask(table[column].str.casefold().isin(GAPS))
+            gap = table[column].map(lambda cell: str(cell).casefold() in GAPS)
+            table[column] = table[column].mask(gap)
     for column in grade_columns(table):
         numbers = pd.to_numeric(table[column], errors="coerce")
         # Infinity does not fit into whole numbers: `problems` names it.
@@ -59,6 +62,11 @@ def normalise(table: pd.DataFrame) -> pd.DataFrame:
             whole = numbers.isna() | (numbers == np.floor(numbers))
             table[column] = numbers.astype("Int64") if whole.all() else numbers
     return table
+
+
+def _stripped(cell: object) -> object:
+    """Return text without space around it, None for nothing, and other values as they are."""
+    return cell.strip() or None if isinstance(cell, str) else cell
 
 
 def grade_columns(table: pd.DataFrame) -> list[str]:
