@@ -111,7 +111,12 @@ def test_consensus_is_written(dismix, clinic):
     table = pd.read_csv(target)
     assert len(table) == 60
     assert (table[["p0", "p1", "p2"]].sum(axis=1) - 1).abs().max() < 1e-5
-    assert "60 images" in out
+    # The guide says that the majority is the default everywhere.
+    assert "60 images, majority" in out
+    code, out, _ = dismix(
+        "data", "annotators", "consensus", manifest, "-o", target, "--method=dawid_skene"
+    )
+    assert "60 images, dawid_skene" in out
 
 
 def test_contact_sheet_shows_every_grade(dismix, clinic):

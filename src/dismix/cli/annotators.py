@@ -68,7 +68,7 @@ def agreement(manifest: ManifestPath, as_json: AsJson = False) -> None:
 def consensus(
     manifest: ManifestPath,
     output: Output,
-    method: Annotated[str, typer.Option(help="majority or dawid_skene.")] = "dawid_skene",
+    method: Annotated[str, typer.Option(help="majority or dawid_skene.")] = "majority",
     ordinal: Annotated[
         bool, typer.Option(help="Dawid-Skene only: expect errors between near ranks.")
     ] = False,
@@ -92,5 +92,5 @@ def consensus(
         table[f"p{rank}"] = result.probs[:, rank].round(6)
     with atomic.replacing(output) as temporary:
         table.to_csv(temporary, index=False)
-    settled = "" if result.converged else " (EM did not settle)"
-    typer.echo(f"{len(table)} images, {result.iterations} iterations{settled} -> {output}")
+    settled = "" if result.converged else ", EM did not settle"
+    typer.echo(f"{len(table)} images, {method}{settled} -> {output}")
