@@ -250,3 +250,14 @@ def test_cells_that_are_no_text_are_kept(tmp_path):
     assert [p.name for p in manifest.image_paths] == ["a.png", "b.png", "c.png"]
     assert manifest.table["group"].tolist()[:2] == [7, "p 8"]
     assert manifest.table["group"].isna().tolist() == [False, False, True]
+
+
+def test_a_damaged_parquet_file_is_named(tmp_path, monkeypatch):
+    def refuse(path):
+        raise ValueError("Parquet magic bytes not found")
+
+    monkeypatch.setattr("dismix.data.delimited.find_spec", lambda name: object())
+    monkeypatch.setattr(pd, "read_parquet", refuse)
+    (tmp_path / "m.parquet").write_text("xx")
+    with pytest.raises(DisMixError, match=r"m\.parquet: is no Parquet file"):
+        read_manifest(tmp_path / "m.parquet")

@@ -59,7 +59,12 @@ def read_table(path: Path) -> tuple[pd.DataFrame, NDArray[np.int64]]:
     if path.suffix.lower() != ".parquet":
         return _read_text(path)
     require_pyarrow(path)
-    table = pd.read_parquet(path)
+    try:
+        table = pd.read_parquet(path)
+    except (ValueError, OSError) as error:
+        raise DisMixError(
+            "is no Parquet file that can be read", file=path, cure="export it again, or use CSV"
+        ) from error
     return table, np.arange(len(table), dtype=np.int64) + 2
 
 

@@ -75,3 +75,12 @@ def test_a_folder_of_data_sets_is_not_taken_for_grades(tmp_path: Path, draw: Dra
     draw(tmp_path / "set a" / "train" / "0" / "a.png")
     draw(tmp_path / "set b" / "train" / "0" / "a.png")
     assert not folders.recognises(tmp_path)
+
+
+def test_what_archivers_leave_behind_is_no_grade(tmp_path: Path, draw: Draw) -> None:
+    for grade in ("0", "1"):
+        draw(tmp_path / grade / "a.png")
+    (tmp_path / "__MACOSX").mkdir()
+    (tmp_path / "__MACOSX" / "._a.png").write_bytes(b"resource fork")
+    assert folders.recognises(tmp_path)
+    assert folders.read(tmp_path).meta.ranks == ("0", "1")

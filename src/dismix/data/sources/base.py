@@ -23,6 +23,10 @@ IMAGE_SUFFIXES = (
 )  # fmt: skip
 
 
+#: Folders that operating systems and archivers leave behind.
+_HIDDEN = (".", "__MACOSX")
+
+
 @dataclass(frozen=True)
 class Source:
     """A layout of files that can be turned into a manifest.
@@ -95,7 +99,7 @@ def is_image(name: str) -> bool:
 def subfolders(folder: Path) -> list[Path]:
     """Return the visible folders in a folder in natural order; none where it is no folder."""
     try:
-        found = [p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")]
+        found = [p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(_HIDDEN)]
     except OSError:
         return []
     return sorted(found, key=lambda p: natural_key(p.name))
@@ -106,7 +110,7 @@ def images_below(folder: Path, *, deep: bool = True) -> list[Path]:
     found: list[Path] = []
     for parent, folders, names in os.walk(folder):
         found.extend(Path(parent, name) for name in names if is_image(name))
-        folders[:] = [f for f in folders if deep and not f.startswith(".")]
+        folders[:] = [f for f in folders if deep and not f.startswith(_HIDDEN)]
     return sorted(found, key=lambda p: natural_key(p.relative_to(folder).as_posix()))
 
 

@@ -6,13 +6,12 @@ CSV files in ``2. Groundtruths``, the training one with empty trailing columns. 
 macular oedema is kept as ``macular_edema``. There is no patient id, so there are no groups.
 """
 
-import csv
-import io
 from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 
+from dismix.data.delimited import read_delimited
 from dismix.data.manifest import Manifest, ManifestMeta, make_manifest
 from dismix.data.sources.base import (
     SOURCES,
@@ -72,28 +71,17 @@ def recognises(root: Path) -> bool:
 
 def _labels(file: Path) -> Iterator[tuple[str, int, str]]:
     """Yield image name, grade and oedema grade of each row."""
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DisMixError(
-            "cannot be read as UTF-8 text", file=file, cure="copy it again from the publisher"
-        ) from error
-    reader = csv.reader(io.StringIO(text))
-    header = [cell.strip().casefold() for cell in next(reader, [])]
-    places = {}
-    for column in ("Image name", "Retinopathy grade", "Risk of macular edema"):
-        if column.casefold() not in header:
+    table, lines = read_delimited(file)
+    table = table.rename(columns=str.casefold)
+    columns = ("Image name", "Retinopathy grade", "Risk of macular edema")
+    for column in columns:
+        if column.casefold() not in table:
             raise DisMixError("is missing", file=file, row=1, column=column, cure=_CURE)
-        places[column] = header.index(column.casefold())
-    for cells in reader:
-        if not any(cell.strip() for cell in cells):
-            continue
-        cells = [cell.strip() for cell in cells] + [""] * len(header)
-        name, grade_text, edema = (cells[place] for place in places.values())
-        line, column = reader.line_num, "Retinopathy grade"
-        grade = parse_rank(grade_text, RANKS, file=file, row=line, column=column)
+    cells = table[[column.casefold() for column in columns]].itertuples(index=False, name=None)
+    for (name, grade_text, edema), line in zip(cells, lines.tolist(), strict=True):
+        grade = parse_rank(grade_text, RANKS, file=file, row=line, column=columns[1])
         if not name or grade is None:
-            empty = column if name else "Image name"
+            empty = columns[1] if name else columns[0]
             raise DisMixError("is empty", file=file, row=line, column=empty, cure="fill it in")
         yield name, grade, edema
 
