@@ -261,3 +261,17 @@ def test_a_damaged_parquet_file_is_named(tmp_path, monkeypatch):
     (tmp_path / "m.parquet").write_text("xx")
     with pytest.raises(DisMixError, match=r"m\.parquet: is no Parquet file"):
         read_manifest(tmp_path / "m.parquet")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"ranks": ["a", "b"], "grey": "no"}', "'grey' must be true or false, not 'no'"),
+        ('{"ranks": ["a", "b"], "notes": 5}', "'notes' must be text, not 5"),
+        ("[]", "it is no object"),
+    ],
+)
+def test_meta_files_hold_what_they_should(wide, text, message):
+    wide.with_suffix(".meta.json").write_text(text)
+    with pytest.raises(DisMixError, match=message):
+        read_manifest(wide)

@@ -108,7 +108,7 @@ def show(
     manifest: ManifestPath,
     output: Output = Path("contact_sheet.png"),
     columns: Annotated[int, typer.Option(help="Images a grade.", min=1)] = 10,
-    size: Annotated[int, typer.Option(help="Pixels a side.", min=16)] = 128,
+    size: Annotated[int, typer.Option(help="Pixels a side.", min=16, max=1024)] = 128,
     seed: Seed = 0,
     on_error: OnErrorOption = OnError.stop,
     quiet: Quiet = False,
@@ -133,7 +133,7 @@ def show(
 @app.command()
 def prepare(
     manifest: ManifestPath,
-    size: Annotated[int, typer.Option(help="Pixels a side.", min=8)] = 256,
+    size: Annotated[int, typer.Option(help="Pixels a side.", min=8, max=4096)] = 256,
     on_error: OnErrorOption = OnError.stop,
     quiet: Quiet = False,
 ) -> None:

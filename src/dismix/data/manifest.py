@@ -263,9 +263,16 @@ def read_meta(path: Path) -> ManifestMeta | None:
         return None
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise TypeError("it is no object")
         ranks = content["ranks"]
         if not isinstance(ranks, list) or len(ranks) < 2:
             raise TypeError("'ranks' must list at least two names")
+        for name, kind in (("equalize", bool), ("grey", bool), ("source", str), ("notes", str)):
+            # Any other text, "no" too, would count as true.
+            if not isinstance(content.get(name, kind()), kind):
+                words = "true or false" if kind is bool else "text"
+                raise TypeError(f"'{name}' must be {words}, not {content[name]!r}")
         return ManifestMeta(**{**content, "ranks": tuple(str(r) for r in ranks)})
     except (ValueError, KeyError, TypeError) as error:
         raise DisMixError(
