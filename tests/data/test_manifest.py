@@ -174,8 +174,7 @@ def test_writing_leaves_nothing_half_done(wide, tmp_path, monkeypatch):
     monkeypatch.setattr(pd.DataFrame, "to_csv", lambda *a, **k: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         write_manifest(manifest, out / "m.csv")
-    assert not (out / "m.csv").exists()
-    assert [p.name for p in out.iterdir()] == ["m.meta.json"]
+    assert not list(out.iterdir())
 
 
 def test_long_form_keeps_the_filled_cell_of_a_repeated_row(tmp_path):

@@ -242,13 +242,15 @@ def write_manifest(manifest: Manifest, path: str | Path) -> None:
     folder = path.parent.absolute()
     table = manifest.table.copy()
     table["image"] = [_relative(p, folder) for p in manifest.image_paths]
-    # The meta file first: a kill in between leaves no manifest with guessed ranks.
-    atomic.write_json(meta_path(path), {**asdict(manifest.meta), "ranks": [*manifest.meta.ranks]})
+    meta = {**asdict(manifest.meta), "ranks": [*manifest.meta.ranks]}
     with atomic.replacing(path) as temporary:
         if path.suffix.lower() == ".parquet":
             table.to_parquet(temporary, index=False)
         else:
             table.to_csv(temporary, index=False, lineterminator="\n")
+        # Once the table is whole, and before it is in place: neither a failure nor a kill
+        # leaves a manifest with guessed or foreign ranks.
+        atomic.write_json(meta_path(path), meta)
 
 
 def meta_path(path: Path) -> Path:
