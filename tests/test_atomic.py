@@ -53,3 +53,15 @@ def test_a_file_in_the_way_of_the_folder_is_named(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(DisMixError, match="cannot write here"):
         atomic.write_text(tmp_path / "file" / "a.txt", "x")
+
+
+def test_a_folder_in_the_place_of_the_file_is_named(tmp_path):
+    (tmp_path / "a.txt").mkdir()
+    with pytest.raises(DisMixError, match=r"a\.txt: cannot write here"):
+        atomic.write_text(tmp_path / "a.txt", "x")
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_errors_of_the_block_itself_pass_through(tmp_path):
+    with pytest.raises(FileNotFoundError), atomic.replacing(tmp_path / "a.txt"):
+        (tmp_path / "absent").read_text()

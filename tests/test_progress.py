@@ -17,3 +17,9 @@ def test_quiet_bar_draws_nothing(capsys):
     with bar(quiet=True) as progress:
         progress("reading", 1, 1)
     assert capsys.readouterr().err == ""
+
+
+def test_bar_that_was_never_moved_leaves_no_line(capsys):
+    with bar():
+        pass
+    assert capsys.readouterr().err == ""

@@ -4,6 +4,7 @@ Everything the package writes goes through here, so a kill at any moment leaves 
 half-written result behind that a later run could mistake for a finished one.
 """
 
+import errno
 import json
 import os
 import tempfile
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from dismix.errors import DisMixError
+
+_NO_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EISDIR, errno.ENOTEMPTY)
 
 
 @contextmanager
@@ -49,6 +52,15 @@ def replacing(path: str | Path) -> Iterator[Path]:
         os.umask(mask)
         temporary.chmod(0o666 & ~mask)
         os.replace(temporary, path)
+    except OSError as error:
+        # What the block itself reads may fail in other ways; these are about writing here.
+        if error.errno in _NO_WRITING:
+            raise DisMixError(
+                f"cannot write here ({error.strerror})",
+                file=path,
+                cure="choose another output path",
+            ) from error
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

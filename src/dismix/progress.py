@@ -31,13 +31,19 @@ def bar(*, quiet: bool = False) -> Iterator[Progress]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     console = Console(file=sys.stderr)
-    with RichProgress(*columns, TimeRemainingColumn(), console=console) as display:
-        tasks: dict[str, TaskID] = {}
+    display = RichProgress(*columns, TimeRemainingColumn(), console=console)
+    tasks: dict[str, TaskID] = {}
 
-        def update(stage: str, done: int, total: int) -> None:
-            key = stage.split(" | ", maxsplit=1)[0]
-            if key not in tasks:
-                tasks[key] = display.add_task(stage, total=total)
-            display.update(tasks[key], description=stage, completed=done, total=total)
+    def update(stage: str, done: int, total: int) -> None:
+        # Started late, so that an error before any work leaves no empty line.
+        display.start()
+        key = stage.split(" | ", maxsplit=1)[0]
+        if key not in tasks:
+            tasks[key] = display.add_task(stage, total=total)
+        display.update(tasks[key], description=stage, completed=done, total=total)
 
+    try:
         yield update
+    finally:
+        if tasks:
+            display.stop()

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 from dismix.data.manifest import ManifestMeta, make_manifest, read_manifest, write_manifest
 from dismix.data.validate import normalise, problems
@@ -274,3 +275,20 @@ def test_meta_files_hold_what_they_should(wide, text, message):
     wide.with_suffix(".meta.json").write_text(text)
     with pytest.raises(DisMixError, match=message):
         read_manifest(wide)
+
+
+def test_twelve_bit_data_are_read_as_the_meta_file_says(tmp_path):
+    from dismix.data.store import build_store
+    from dismix.data.store_settings import settings_for
+
+    pixels = np.full((8, 8), 4095, np.uint16)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    table = pd.DataFrame({"image": ["a.png"], "grade": [1]})
+    meta = ManifestMeta(("no", "yes"), grey=True, bits=12, fit="pad")
+    write_manifest(make_manifest(table, meta, tmp_path), tmp_path / "m.csv")
+    again = read_manifest(tmp_path / "m.csv")
+    store = build_store(again.image_paths, settings_for(again.meta, 8), tmp_path / "cache")
+    assert (store[0] == 255).all()
+    for wrong in ({"bits": 20}, {"fit": "squash"}):
+        with pytest.raises(DisMixError):
+            ManifestMeta(("no", "yes"), **wrong)

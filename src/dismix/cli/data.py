@@ -140,11 +140,11 @@ def prepare(
     """Decode and resize all images once, into the store that training reads from."""
     from dismix.data.manifest import read_manifest
     from dismix.data.store import build_store
-    from dismix.data.store_settings import StoreSettings
+    from dismix.data.store_settings import settings_for
     from dismix.progress import bar
 
     data = read_manifest(manifest)
-    settings = StoreSettings(size=size, channels=1 if data.meta.grey else 3)
+    settings = settings_for(data.meta, size)
     with bar(quiet=quiet) as progress:
         store = build_store(data.image_paths, settings, on_error=on_error.value, progress=progress)
     report_skipped([f"{item.path}: {item.reason}" for item in store.skipped])

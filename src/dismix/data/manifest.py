@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 SPLITS = ("train", "val", "test")
 VOTE_PREFIX = "annotator_"
+FITS = ("stretch", "pad", "crop")
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class ManifestMeta:
         ranks: Names of the ranks, low to high.
         equalize: Equalise histograms before training (the paper does so for KOA).
         grey: Images have one channel and stay so.
+        bits: Bits in use of 16-bit grey files: 12 for 12-bit data, which would else be dark.
+        fit: How other proportions become square: "stretch" (the paper), "pad" or "crop".
         source: Where the data come from.
         notes: Free text: licence, choices made on import.
     """
@@ -60,8 +63,16 @@ class ManifestMeta:
     ranks: tuple[str, ...]
     equalize: bool = False
     grey: bool = False
+    bits: int = 16
+    fit: str = "stretch"
     source: str = ""
     notes: str = ""
+
+    def __post_init__(self) -> None:
+        if self.fit not in FITS:
+            raise DisMixError(f"unknown fit '{self.fit}'", cure=near_names(self.fit, [*FITS]))
+        if not 1 <= self.bits <= 16:
+            raise DisMixError(f"{self.bits} bits", cure="give 1 to 16, the bits in use")
 
 
 @dataclass(frozen=True)
@@ -258,6 +269,12 @@ def meta_path(path: Path) -> Path:
     return path.with_suffix(".meta.json")
 
 
+_META_KINDS = {
+    "equalize": "true or false", "grey": "true or false", "bits": "a whole number",
+    "fit": "stretch, pad or crop", "source": "text", "notes": "text",
+}  # fmt: skip
+
+
 def read_meta(path: Path) -> ManifestMeta | None:
     """Read the meta file beside a manifest, or return None when there is none."""
     file = meta_path(path)
@@ -270,13 +287,13 @@ def read_meta(path: Path) -> ManifestMeta | None:
         ranks = content["ranks"]
         if not isinstance(ranks, list) or len(ranks) < 2:
             raise TypeError("'ranks' must list at least two names")
-        for name, kind in (("equalize", bool), ("grey", bool), ("source", str), ("notes", str)):
-            # Any other text, "no" too, would count as true.
-            if not isinstance(content.get(name, kind()), kind):
-                words = "true or false" if kind is bool else "text"
+        for name, words in _META_KINDS.items():
+            default = getattr(ManifestMeta, name)
+            # By type, since any other text, "no" too, would count as true.
+            if type(content.get(name, default)) is not type(default):
                 raise TypeError(f"'{name}' must be {words}, not {content[name]!r}")
         return ManifestMeta(**{**content, "ranks": tuple(str(r) for r in ranks)})
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, DisMixError) as error:
         raise DisMixError(
             f"is not a manifest's meta file ({error})",
             file=file,

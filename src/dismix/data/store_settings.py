@@ -5,13 +5,16 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dismix.data.decode import MAX_PIXELS, Channels, Fit, decode_stream, opened, resize
 from dismix.errors import DisMixError
+
+if TYPE_CHECKING:
+    from dismix.data.manifest import ManifestMeta
 
 # Raise it whenever the same file and settings would give other bytes.
 FORMAT = 1
@@ -45,6 +48,17 @@ class StoreSettings:
         ):
             if not valid:
                 raise DisMixError(f"{name} is {getattr(self, name)!r}", cure=f"give {rule}")
+
+
+def settings_for(meta: "ManifestMeta", size: int) -> StoreSettings:
+    """Return the settings that a manifest asks for, so that all who read it share a store.
+
+    Args:
+        meta: The manifest's.
+        size: Side of the square images.
+    """
+    channels: Channels = 1 if meta.grey else 3
+    return StoreSettings(size, channels, cast(Fit, meta.fit), bits=meta.bits)
 
 
 class ChangedFileError(DisMixError):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dismix.data.manifest import Manifest
 from dismix.data.store import ImageStore, build_store
-from dismix.data.store_settings import StoreSettings
+from dismix.data.store_settings import settings_for
 from dismix.data.transforms import equalize, to_unit
 from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
@@ -65,7 +65,7 @@ def load_split(
             file=manifest.path,
             cure="`dismix data split MANIFEST --val 0.15 -o NEW` makes a validation part",
         )
-    settings = StoreSettings(size=size, channels=1 if manifest.meta.grey else 3)
+    settings = settings_for(manifest.meta, size)
     store = build_store(rows.image_paths, settings, cache, progress=progress)
     source = store.to_device(device) if store.fits_on(device) else store
     return SplitImages(source, rows.target().to(device), manifest.meta.equalize)

@@ -40,6 +40,8 @@ def read(
     group_pattern: str = "",
     grey: bool = False,
     equalize: bool = False,
+    bits: int = 16,
+    fit: str = "stretch",
 ) -> Manifest:
     r"""Read a tree of images sorted into folders by grade.
 
@@ -50,6 +52,8 @@ def read(
             image's path below its grade folder, such as ``^(\d+)_``.
         grey: Images have one channel.
         equalize: Equalise histograms.
+        bits: Bits in use of 16-bit grey files.
+        fit: How other proportions become square: stretch, pad or crop.
     """
     root = require_folder(root)
     pattern = compiled_group_pattern(group_pattern)
@@ -75,6 +79,8 @@ def read(
         ranks=names,
         grey=grey,
         equalize=equalize,
+        bits=bits,
+        fit=fit,
         source="folders",
         notes="" if ranks else f"ranks by folder name: {' < '.join(names)}",
     )

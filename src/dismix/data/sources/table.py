@@ -44,6 +44,8 @@ def read(
     suffix: str = "",
     grey: bool = False,
     equalize: bool = False,
+    bits: int = 16,
+    fit: str = "stretch",
 ) -> Manifest:
     """Read a table; columns that are not named here are kept as they are.
 
@@ -62,6 +64,8 @@ def read(
         suffix: Ending to add to image names that have none, such as ".png".
         grey: Images have one channel.
         equalize: Equalise histograms.
+        bits: Bits in use of 16-bit grey files.
+        fit: How other proportions become square: stretch, pad or crop.
     """
     path = Path(root)
     table, lines = read_delimited(path)
@@ -82,7 +86,13 @@ def read(
     table["image"] = [_image(name, images, suffix) for name in table["image"]]
     table = table.replace({"": None})
     meta = ManifestMeta(
-        ranks=names, grey=grey, equalize=equalize, source="table", notes=f"from {path.name}"
+        ranks=names,
+        grey=grey,
+        equalize=equalize,
+        bits=bits,
+        fit=fit,
+        source="table",
+        notes=f"from {path.name}",
     )
     return make_manifest(table, meta, path.parent, path=path, lines=lines)
 
