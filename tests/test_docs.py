@@ -61,7 +61,8 @@ def run(command: str, folder: Path) -> str:
     leaving = contextlib.suppress(SystemExit)
     with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text), leaving:
         main()
-    return text.getvalue().replace(str(folder) + "/", "")
+    lines = text.getvalue().replace(str(folder) + "/", "").split("\n")
+    return "\n".join(line.rstrip() for line in lines)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
