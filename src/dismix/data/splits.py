@@ -15,6 +15,8 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from dismix.data.draws import drawn_order, image_keys
 from dismix.data.manifest import SPLITS, Manifest, make_manifest
@@ -217,18 +219,18 @@ def _strata(
 
 def _joined_twins(names: list[str], paths: list[Path]) -> list[str]:
     """Give groups that share a byte-identical file one name, so that no split parts them."""
-    parent = {name: name for name in names}
-
-    def root(name: str) -> str:
-        while parent[name] != name:
-            name = parent[name]
-        return name
-
-    for twins in find_identical(paths):
-        roots = sorted({root(names[member]) for member in twins.members})
-        for name in roots[1:]:
-            parent[name] = roots[0]
-    return [root(name) for name in names]
+    keys, number = np.unique(np.asarray(names, dtype=str), return_inverse=True)
+    pairs = [
+        (number[twins.members[0]], number[member])
+        for twins in find_identical(paths)
+        for member in twins.members[1:]
+    ]
+    if not pairs:
+        return names
+    edges = coo_array((np.ones(len(pairs)), np.array(pairs).T), shape=(len(keys), len(keys)))
+    _, part = connected_components(edges, directed=False)
+    _, lowest = np.unique(part, return_index=True)
+    return [str(keys[lowest[part[n]]]) for n in number]
 
 
 def _composition(

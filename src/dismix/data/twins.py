@@ -9,9 +9,9 @@ of their images (JPEG quality 75 and 30, half size, 299 pixels, brightness +-15 
 stayed below 0.85: ten knees brightened into saturation and one at JPEG quality 30.
 """
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,7 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import uniform_filter
 
+from dismix.data.digest import file_digest
 from dismix.data.looks import SIDE, Look, Thumbnails
+from dismix.errors import DisMixError
 from dismix.progress import Progress
 
 COARSE = 16
@@ -73,11 +75,8 @@ def find_identical(paths: Sequence[Path]) -> list[Twins]:
     by_bytes: dict[str, list[int]] = defaultdict(list)
     for indices in by_length.values():
         for index in indices if len(indices) > 1 else []:
-            try:
-                with open(paths[index], "rb") as file:
-                    by_bytes[hashlib.file_digest(file, "sha256").hexdigest()].append(index)
-            except OSError:
-                continue
+            with suppress(DisMixError):
+                by_bytes[file_digest(paths[index])].append(index)
     groups = sorted(tuple(group) for group in by_bytes.values() if len(group) > 1)
     return [Twins(group, "identical") for group in groups]
 
