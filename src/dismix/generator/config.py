@@ -29,7 +29,7 @@ class GeneratorConfig:
         ordinal_grid: Positions a side of the ordinal codes; None takes the latent's, 1 is one
             code for the whole image.
         ordinal_trunk: What the ordinal branch looks at: "none" is the encoder's features (the
-            paper), "conv" adds convolutions on them, "lite0" is a network on the image.
+            paper), "conv" a few convolutions on the image, "lite0" EfficientNet-Lite0 on it.
         ordinal_codes: Size of the ordinal codebook.
         nonordinal_codes: Size of the non-ordinal codebook.
         codebooks: "dual", or "single" for the paper's one-codebook ablation.

@@ -9,6 +9,7 @@ pixel pattern earns anything. It takes part in training, so it is no judge of th
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -17,25 +18,8 @@ from torch import Tensor, nn
 from dismix.data.batches import Batches
 from dismix.generator.images import SplitImages
 from dismix.generator.losses import sor
-from dismix.generator.trunk import LITE0
+from dismix.generator.trunk import LITE0, ConvTrunk, without_colour
 from dismix.generator.weights import find_weights, load_weights
-
-
-def without_colour(images: Tensor) -> Tensor:
-    """Take each channel's mean and spread out of each image.
-
-    Args:
-        images: (B, channels, H, W).
-
-    Example:
-        >>> x = torch.rand(2, 3, 8, 8)
-        >>> bool((without_colour(x) - without_colour(0.5 * x + 0.2)).abs().max() < 1e-2)
-        True
-    """
-    images = images.float()
-    mean = images.mean(dim=(2, 3), keepdim=True)
-    spread = (images - mean).square().mean(dim=(2, 3), keepdim=True).add(1e-4).sqrt()
-    return (images - mean) / spread
 
 
 def match_colour(images: Tensor, like: Tensor) -> Tensor:
@@ -70,6 +54,10 @@ class ViewDraws:
     noise: Tensor
     seed: int
 
+    def first(self, count: int) -> "ViewDraws":
+        """Return the views of the first ``count`` images."""
+        return ViewDraws(self.matrix[:count], self.noise[:count], self.seed)
+
 
 def draw_views(batch: int, generator: torch.Generator) -> ViewDraws:
     """Draw turns up to 25 degrees, zooms of 0.85 to 1.15, shifts of 8 % and noise to 0.2."""
@@ -93,35 +81,51 @@ def view(images: Tensor, draws: ViewDraws) -> Tensor:
 
 
 class Guide(nn.Module):
-    """EfficientNet-Lite0 on pictures without their colour statistics.
+    """A grader of pictures without their colour statistics.
 
     Args:
         num_ranks: C.
+        kind: "lite0" is EfficientNet-Lite0 with ImageNet weights, "conv" a few convolutions
+            for small pictures on a CPU.
+        channels: Channels of the images; only "conv" needs them.
 
     Example:
-        >>> Guide(5).eval()(torch.rand(2, 1, 64, 64)).shape
+        >>> Guide(5, "conv", channels=1)(torch.rand(2, 1, 64, 64)).shape
         torch.Size([2, 4])
     """
 
-    def __init__(self, num_ranks: int) -> None:
+    def __init__(
+        self, num_ranks: int, kind: Literal["conv", "lite0"] = "lite0", channels: int = 3
+    ) -> None:
         super().__init__()
+        self.trunk = ConvTrunk(channels) if kind == "conv" else None
+        self.backbone: nn.Module | None = None
+        self.dropout = nn.Dropout(0.0 if kind == "conv" else 0.3)
+        if self.trunk is not None:
+            self.head = nn.Linear(self.trunk.out_channels, num_ranks - 1)
+            return
         from dismix._compat import import_torchvision
 
         import_torchvision()
         import timm
 
-        self.backbone = timm.create_model(LITE0, num_classes=0)
+        backbone = timm.create_model(LITE0, num_classes=0)
         path = find_weights("tf_efficientnet_lite0_imagenet")
         if path is not None:
-            wanted = self.backbone.state_dict()
-            self.backbone.load_state_dict(
+            wanted = backbone.state_dict()
+            backbone.load_state_dict(
                 {name: t for name, t in load_weights(path).items() if name in wanted}
             )
-        self.dropout = nn.Dropout(0.3)
-        self.head = nn.Linear(self.backbone.num_features, num_ranks - 1)
+        self.backbone = backbone
+        self.head = nn.Linear(backbone.num_features, num_ranks - 1)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (B, C-1) of images (B, 1 or 3, H, W)."""
+        if self.trunk is not None:
+            pooled = self.trunk(images, None).float().mean(dim=(2, 3))
+            small: Tensor = self.head(pooled)
+            return small
+        assert self.backbone is not None
         seen = 0.5 * without_colour(images).expand(-1, 3, -1, -1)
         logits: Tensor = self.head(self.dropout(self.backbone(seen)).float())
         return logits
@@ -132,8 +136,9 @@ def train_guide(
     device: torch.device,
     *,
     epochs: int,
-    lr: float = 3e-4,
-    batch_size: int = 64,
+    kind: Literal["conv", "lite0"] = "lite0",
+    lr: float | None = None,
+    batch_size: int | None = None,
     seed: int = 0,
 ) -> Guide:
     """Train a guide on the training split and freeze it.
@@ -142,19 +147,23 @@ def train_guide(
         train: Training split.
         device: Where to train.
         epochs: Passes.
-        lr: Adam's first learning rate, cosine down to zero.
-        batch_size: Images a step.
+        kind: See `Guide`.
+        lr: Adam's largest learning rate; None is 3e-4 for a pretrained guide, else 5e-3.
+        batch_size: Images a step; None is 64 for a pretrained guide, else 32.
         seed: Seed of head, order and views.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        guide = Guide(train.target.num_ranks).to(device)
+        channels = train.images(torch.zeros(1, dtype=torch.long), "cpu").shape[1]
+        guide = Guide(train.target.num_ranks, kind, channels).to(device)
+    lr = lr or (3e-4 if kind == "lite0" else 5e-3)
+    batch_size = batch_size or (64 if kind == "lite0" else 32)
     batches = Batches(
         train.source, train.target, batch_size, seed=seed, equalize=train.equalize, device=device
     )
     optimizer = torch.optim.AdamW(guide.parameters(), lr, weight_decay=0.02)
     total = epochs * len(batches)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, total)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=total)
     rng = torch.Generator().manual_seed(seed)
     for epoch in range(epochs):
         batches.set_epoch(epoch)

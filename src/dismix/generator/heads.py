@@ -60,8 +60,9 @@ class RankClassifier(nn.Module):
 
 
 def _stage(before: int, after: int) -> list[nn.Module]:
-    # Not batch normalisation: processes that share a batch would disagree.
-    return [nn.Conv2d(before, after, 3, padding=1), nn.GroupNorm(8, after), nn.ReLU()]
+    # Batch normalisation learns several times faster than group normalisation here, and an
+    # adversary must keep up; it lies in an adversary only, never in what is saved.
+    return [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU()]
 
 
 @dataclass(frozen=True)

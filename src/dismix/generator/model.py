@@ -129,11 +129,10 @@ class Generator(nn.Module):
         self.quant_conv = nn.Conv2d(z_channels, dim, 1)
         # paper: one shared z. The reversed gradient then erases rank from the very features
         # that the ordinal branch reads.
-        self.ordinal_trunk = build_trunk(config.ordinal_trunk, z_channels)
+        self.ordinal_trunk = build_trunk(config.ordinal_trunk, self.in_channels)
         seen = z_channels if self.ordinal_trunk is None else self.ordinal_trunk.out_channels
-        # A trunk's features of different images differ little at first; without this the
-        # projection would have to amplify them, and with them every later change.
-        self.ordinal_norm = None if self.ordinal_trunk is None else nn.GroupNorm(1, seen)
+        # Pretrained features come at any scale.
+        self.ordinal_norm = nn.GroupNorm(1, seen) if config.ordinal_trunk == "lite0" else None
         self.quant_conv_ordinal = None if config.single_latent else nn.Conv2d(seen, ordinal_dim, 1)
         self.post_quant_conv = nn.Conv2d(ordinal_dim + dim, z_channels, 1)
         self.quantize = NearestQuantizer(config.nonordinal_codes, dim)
@@ -198,6 +197,11 @@ class Generator(nn.Module):
             else:
                 features = F.adaptive_avg_pool2d(features, size)
         return features if self.ordinal_norm is None else self.ordinal_norm(features)
+
+    def nonordinal_latent(self, images: Tensor) -> Tensor:
+        """Return what the non-ordinal quantizer reads (B, D, h, w), without the other branch."""
+        latent: Tensor = self.quant_conv(self.encoder(images))
+        return latent
 
     def quantized(
         self, latents: Latents, levels: Tensor | None = None, uncond_mask: Tensor | None = None

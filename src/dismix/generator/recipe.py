@@ -33,6 +33,7 @@ class Recipe:
         lr: Adam's learning rate for the generator.
         lr_critic: The same for the discriminator.
         lr_adversary: The same for the adversaries that read z_n.
+        lr_trunk: The same for the ordinal trunk; 0 is ``lr``.
         schedule: "constant", or "cosine" down to zero after a warm-up.
         warmup: Share of training over which the learning rate rises.
         beta1: Adam's first moment decay (0.5 calms adversarial training).
@@ -46,6 +47,8 @@ class Recipe:
             convolutional, and moves their answer towards the prior.
         adversaries: What the separate adversaries are, joined by "+": "flatten" (linear),
             "pool", "conv" and "deep" (as strong as the probe that judges z_n).
+        adversary_steps: Steps of the adversaries for each of the generator; those after the
+            first read codes of earlier batches of the epoch.
         reversal: Strength of the reversal or the confusion at full ramp; 0 is the "no GRL"
             ablation.
         reversal_ramp: Share of training over which it rises from 0.
@@ -56,6 +59,11 @@ class Recipe:
         conditional: Let the discriminator judge whether a patch is real for the asked rank.
         match_colour: Give decodings at another rank the image's own colour statistics before
             anybody reads their rank, so that a tint earns nothing.
+        control_share: Share of a batch that is decoded again at another rank.
+        jitter: Random brightness of each channel in training, as the deviation of its
+            logarithm: colour then says nothing about rank.
+        augment: Random flips and turns in training.
+        guide_kind: "lite0", or "conv" for small pictures on a CPU.
         guide_epochs: Passes of the guide's own training, when the term "guide" has a weight.
         perceptual_crop: Side of the random crop that LPIPS compares; 0 takes the whole image.
         freeze: Keep the encoder's way down as pretrained.
@@ -71,6 +79,7 @@ class Recipe:
     lr: float = 3e-4
     lr_critic: float = 3e-4
     lr_adversary: float = 1e-3
+    lr_trunk: float = 0.0
     schedule: Literal["constant", "cosine"] = "cosine"
     warmup: float = 0.02
     beta1: float = 0.9
@@ -81,6 +90,7 @@ class Recipe:
     weights: Mapping[str, float] = field(default_factory=dict)
     adversary: Adversary = "confusion"
     adversaries: str = "flatten+deep"
+    adversary_steps: int = 1
     reversal: float = 1.0
     reversal_ramp: float = 0.3
     discriminator_start: float = 0.0
@@ -89,6 +99,10 @@ class Recipe:
     discriminator_norm: Literal["batch", "group", "instance", "spectral", "none"] = "group"
     conditional: bool = False
     match_colour: bool = True
+    control_share: float = 1.0
+    jitter: float = 0.0
+    augment: bool = True
+    guide_kind: Literal["conv", "lite0"] = "lite0"
     guide_epochs: int = 60
     perceptual_crop: int = 0
     freeze: bool = True
@@ -133,7 +147,7 @@ TERMS = {
     "control_realism": "the discriminator takes that decoding for real",
     "cycle_nonordinal": "re-encoding that decoding gives back z_n",
     "cycle_ordinal": "re-encoding that decoding without label gives the asked rank",
-    "keep": "that decoding stays close to the image where rank does not ask for change",
+    "keep": "that decoding keeps the mean colours of 16 x 16 cells: lesions, no tint",
 }
 PAPER_TERMS = (
     "reconstruct", "perceptual", "realism", "quantize_ordinal", "quantize_nonordinal",
@@ -149,11 +163,15 @@ PAPER = Recipe(
 DEFAULT = Recipe(
     weights={
         "reconstruct": 4.0, "perceptual": 1.0, "realism": 0.05, "quantize_ordinal": 0.25,
-        "quantize_nonordinal": 0.25, "rank_ordinal": 0.5, "rank_nonordinal": 0.5,
-        "similarity": 0.02, "control": 0.5, "control_realism": 0.05,
-        "cycle_nonordinal": 0.2, "cycle_ordinal": 0.1,
+        "quantize_nonordinal": 0.25, "rank_ordinal": 0.5, "rank_unlabelled": 0.5,
+        "rank_predicted": 0.5, "rank_nonordinal": 1.0, "similarity": 0.02, "guide": 0.5,
+        "control_realism": 0.05, "cycle_nonordinal": 0.1, "keep": 8.0,
     },
-    structure={"ordinal_grid": 1, "ordinal_trunk": "conv"},
+    lr=5e-4, adversary_steps=2, lr_adversary=2e-3, conditional=True, discriminator_start=0.1,
+    jitter=0.15, control_share=0.5, perceptual_crop=128, guide_epochs=40,
+    structure={
+        "ordinal_grid": 1, "ordinal_trunk": "lite0", "null_label": "predicted", "p_uncond": 0.3,
+    },
 )  # fmt: skip
 RECIPES: dict[str, Recipe] = {"paper": PAPER, "default": DEFAULT}
 

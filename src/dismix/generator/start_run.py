@@ -17,9 +17,11 @@ from dismix.provenance import provenance
 RUN_FILE = "run.json"
 #: What a 64 px run on a CPU changes: no VGG16, small critics, more steps of smaller batches.
 TINY = {
-    "perceptual": 0, "epochs": 40, "discriminator_width": 8,
-    "adversaries": "flatten+conv", "lr": 2e-3, "lr_critic": 1e-3,
-    "ema": 0.99, "nonordinal_codes": 1024, "evaluate_every": 5,
+    "perceptual": 0, "epochs": 40, "discriminator_width": 8, "lr": 2e-3, "lr_critic": 1e-3,
+    "lr_adversary": 5e-3, "lr_trunk": 1e-3, "ema": 0.99, "nonordinal_codes": 1024,
+    "evaluate_every": 5, "ordinal_trunk": "conv", "guide_kind": "conv", "guide_epochs": 16,
+    "rank_nonordinal": 4.0, "reconstruct": 16.0, "realism": 0.01, "control_realism": 0.01,
+    "keep": 0, "jitter": 0, "conditional": "false",
 }  # fmt: skip
 
 
@@ -106,8 +108,9 @@ def train_generator(
     guide = None
     if chosen.weight("guide") > 0:
         guide = train_guide(
-            splits["train"], accelerator.device, epochs=chosen.guide_epochs, seed=seed
-        )
+            splits["train"], accelerator.device, epochs=chosen.guide_epochs,
+            kind=chosen.guide_kind, seed=seed,
+        )  # fmt: skip
     training = build_training(
         config, chosen, splits["train"], seed=seed, device=accelerator.device,
         perceptual=perceptual, weights=weights, guide=guide,

@@ -6,6 +6,7 @@ each epoch, so a killed run that is resumed ends with the weights of one that wa
 
 import math
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,13 @@ from dismix.generator.images import SplitImages
 from dismix.generator.losses import first_non_finite
 from dismix.generator.mixing_accuracy import draw_pairs, mixing_accuracy
 from dismix.generator.model import Generator
-from dismix.generator.objective import Critics, GeneratorObjective, draw_step
+from dismix.generator.objective import Critics, GeneratorObjective, draw_step, with_gains
 from dismix.generator.perceptual import LPIPS
 from dismix.generator.recipe import Recipe
 from dismix.generator.reversal import reversal_ramp
 from dismix.generator.run_log import RunLog
 from dismix.generator.starting import start_from_data, start_pretrained, start_trunk
+from dismix.generator.trunk import ConvTrunk
 from dismix.progress import Progress
 
 PAIRS = 256
@@ -97,6 +99,8 @@ def build_training(
     if weights is not None:
         published = start_pretrained(model, weights, freeze=recipe.freeze)
     start_trunk(model)
+    if guide is not None and guide.trunk is not None and isinstance(model.ordinal_trunk, ConvTrunk):
+        model.ordinal_trunk.load_state_dict(guide.trunk.state_dict())
     model.to(device)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed + 1)
@@ -113,9 +117,12 @@ def build_training(
         _make_fast(model, critics, perceptual, compiled=recipe.compile)
     fused = device.type == "cuda"
     betas = (recipe.beta1, 0.99 if recipe.beta1 < 0.9 else 0.999)
-    groups: list[dict[str, Any]] = [
-        {"params": [p for p in model.parameters() if p.requires_grad], "lr": recipe.lr}
-    ]
+    trunk = () if model.ordinal_trunk is None else tuple(model.ordinal_trunk.parameters())
+    own = {id(p) for p in trunk}
+    rest = [p for p in model.parameters() if p.requires_grad and id(p) not in own]
+    groups: list[dict[str, Any]] = [{"params": rest, "lr": recipe.lr}]
+    if trunk:
+        groups.append({"params": [*trunk], "lr": recipe.lr_trunk or recipe.lr})
     if objective.weigh is not None:
         groups.append({"params": [objective.weigh.theta], "lr": recipe.lr_weights})
     optimizers: dict[str, torch.optim.Optimizer] = {
@@ -188,7 +195,7 @@ def run_training(
     log = RunLog(run, training.epoch, active=accelerator.is_main_process)
     batches = Batches(
         train.source, train.target, recipe.batch_size // world, seed=training.seed,
-        equalize=train.equalize, device=accelerator.device,
+        equalize=train.equalize, device=accelerator.device, augment=recipe.augment,
         rank=accelerator.process_index, world_size=world,
     )  # fmt: skip
     steps = _Steps(training, accelerator)
@@ -221,6 +228,7 @@ class _Steps:
         self.training, self.accelerator = training, accelerator
         self.objective: nn.Module = training.objective
         self.critics: nn.Module = training.critics
+        self.memory: deque[tuple[Tensor, Tensor]] = deque(maxlen=16)
         if accelerator.num_processes > 1:
             self.objective = accelerator.prepare_model(training.objective)
             self.critics = accelerator.prepare_model(training.critics)
@@ -235,6 +243,7 @@ class _Steps:
         rng = _rng(training.seed, epoch + 1, step)
         draws = draw_step(training.model, len(images) * world, rng)
         draws = draws.shard(accelerator.process_index, world).to(images.device)
+        images = with_gains(images, draws.gains, recipe.jitter)
         for optimizer in training.optimizers.values():
             _set_lr(optimizer, recipe, share)
         ramp = recipe.reversal * reversal_ramp(
@@ -251,7 +260,23 @@ class _Steps:
             critics = self.critics(images, levels, *seen)
         self._descend("critics", critics["loss"], training.critics)
         critics["critic_loss"] = critics.pop("loss")
+        self._read_again(levels, seen[2], step, rng)
         return {name: value.detach() for name, value in (parts | critics).items()}
+
+    def _read_again(self, levels: Tensor, codes: Tensor, step: int, rng: torch.Generator) -> None:
+        """Let the adversaries also read codes of earlier batches of this epoch."""
+        extra = self.training.recipe.adversary_steps - 1
+        if extra < 1 or not len(self.training.critics.adversaries):
+            return
+        if step == 0:
+            # Nothing outlives an epoch, so that a resumed run remembers the same.
+            self.memory.clear()
+        self.memory.append((codes, levels))
+        for _ in range(extra):
+            old, its = self.memory[int(torch.randint(len(self.memory), (), generator=rng))]
+            with self.accelerator.autocast():
+                parts = self.critics(None, its, None, None, old)
+            self._descend("critics", parts["loss"], self.training.critics)
 
     def _descend(self, name: str, loss: Tensor, module: nn.Module) -> None:
         optimizer = self.training.optimizers[name]

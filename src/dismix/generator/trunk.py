@@ -16,33 +16,57 @@ LITE0 = "tf_efficientnet_lite0"
 
 
 class ConvTrunk(nn.Module):
-    """Three convolutions over the encoder's features, at a quarter of their resolution.
+    """Four convolutions on the image itself, its brightness and contrast taken away.
 
     Args:
-        channels: Channels of the encoder's features.
+        channels: Channels of the images.
         width: Channels of the result.
 
     Example:
-        >>> ConvTrunk(16)(None, torch.zeros(2, 16, 16, 16)).shape
-        torch.Size([2, 64, 4, 4])
+        >>> ConvTrunk(1)(torch.zeros(2, 1, 64, 64), None).shape
+        torch.Size([2, 64, 8, 8])
     """
 
     def __init__(self, channels: int, width: int = 64) -> None:
         super().__init__()
         self.out_channels = width
         self.layers = nn.Sequential(
-            nn.Conv2d(channels, width, 3, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(width, width, 3, stride=2, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(width, width, 3, stride=2, padding=1),
-            nn.ReLU(),
+            *_stage(channels, width // 4, 2),
+            *_stage(width // 4, width // 2, 1),
+            nn.MaxPool2d(2),
+            *_stage(width // 2, width, 1),
+            nn.MaxPool2d(2),
+            *_stage(width, width, 1),
         )
 
-    def forward(self, images: Tensor | None, features: Tensor) -> Tensor:
-        """Return (B, width, h/4, w/4) of features (B, channels, h, w)."""
-        result: Tensor = self.layers(features)
+    def forward(self, images: Tensor, features: Tensor | None) -> Tensor:
+        """Return (B, width, H/8, W/8) of images (B, channels, H, W)."""
+        result: Tensor = self.layers(without_colour(images))
         return result
+
+
+def _stage(before: int, after: int, stride: int) -> list[nn.Module]:
+    # Without normalisation the pooled features of different images hardly differ, and no
+    # rank is learned from them; batch statistics would differ between processes.
+    conv = nn.Conv2d(before, after, 3, stride=stride, padding=1, bias=False)
+    return [conv, nn.GroupNorm(8, after), nn.ReLU()]
+
+
+def without_colour(images: Tensor) -> Tensor:
+    """Take each channel's mean and spread out of each image.
+
+    Args:
+        images: (B, channels, H, W).
+
+    Example:
+        >>> x = torch.rand(2, 3, 8, 8)
+        >>> bool((without_colour(x) - without_colour(0.5 * x + 0.2)).abs().max() < 1e-2)
+        True
+    """
+    images = images.float()
+    mean = images.mean(dim=(2, 3), keepdim=True)
+    spread = (images - mean).square().mean(dim=(2, 3), keepdim=True).add(1e-4).sqrt()
+    return (images - mean) / spread
 
 
 class Lite0Trunk(nn.Module):
@@ -87,7 +111,7 @@ def build_trunk(kind: TrunkKind, channels: int) -> ConvTrunk | Lite0Trunk | None
 
     Args:
         kind: "none", "conv" or "lite0".
-        channels: Channels of the encoder's features.
+        channels: Channels of the images.
     """
     if kind == "conv":
         return ConvTrunk(channels)

@@ -1,0 +1,133 @@
+"""How many images a second does the generator train on and decode, and what is the limit?
+
+Random pictures on the device, all terms of the recipe, bf16 autocast, channels_last; the clock
+is read after a synchronisation. The limit counts multiplications of encoder and decoder only
+(LPIPS, discriminator and trunk come on top), at 790 TFLOP/s, what one H200 gives on a large
+bf16 product of random numbers.
+
+    python benchmarks/generator_speed.py --arch vq-f8 --compile --steps 30
+    python benchmarks/generator_speed.py --arch light --decode-only
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from dismix.generator.codes import Codes
+from dismix.generator.config import GeneratorConfig
+from dismix.generator.images import SplitImages
+from dismix.generator.model import Generator
+from dismix.generator.perceptual import LPIPS
+from dismix.generator.start_run import choose_recipe
+from dismix.generator.training import _Steps, build_training, make_accelerator
+from dismix.labels import OrdinalTarget
+from dismix.provenance import provenance
+
+PEAK = 790e12
+
+
+def operations(module: nn.Module, *inputs: Tensor) -> float:
+    """Floating-point operations of one call, counting convolutions and linear layers."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        module(*inputs)
+    return float(counter.get_total_flops())
+
+
+def per_second(step: Callable[[], object], images: int, steps: int, warm: int = 5) -> float:
+    """Images a second of a step, after some that do not count."""
+    wait = torch.cuda.synchronize if torch.cuda.is_available() else (lambda: None)
+    for _ in range(warm):
+        step()
+    wait()
+    start = time.perf_counter()
+    for _ in range(steps):
+        step()
+    wait()
+    return images * steps / (time.perf_counter() - start)
+
+
+def training_rate(args: argparse.Namespace, device: torch.device) -> float:
+    """Training images a second with every term of the recipe."""
+    settings = dict(text.split("=", 1) for text in args.set)
+    recipe = choose_recipe(
+        args.recipe, args.arch,
+        {"batch_size": args.batch, "compile": args.compile, "guide": 0, **settings},
+    )  # fmt: skip
+    config = GeneratorConfig.from_dict({**recipe.structure, "num_ranks": 5, "arch": args.arch})
+    probe = Generator.seeded(config, 0)
+    size, channels = probe.image_size, probe.in_channels
+    pixels = torch.randint(256, (256, channels, size, size), dtype=torch.uint8).to(device)
+    labels = OrdinalTarget.from_labels([i % 5 for i in range(256)], 5).to(device)
+    perceptual = None
+    if recipe.weight("perceptual") > 0:
+        perceptual = LPIPS.pretrained(channels_last=True).to(device)
+    split = SplitImages(pixels, labels, False)
+    training = build_training(config, recipe, split, seed=0, device=device, perceptual=perceptual)
+    if args.freeze:
+        for name, parameter in training.model.named_parameters():
+            if name.startswith(training.model.architecture.frozen_prefixes):
+                parameter.requires_grad_(False)
+    steps = _Steps(training, make_accelerator(cpu=device.type == "cpu"))
+    rows = torch.arange(args.batch)
+    images, levels = split.images(rows, device), labels[rows.to(device)].levels
+    training.objective.train()
+    return per_second(lambda: steps(images, levels, 0, 1, 0.5), args.batch, args.steps)
+
+
+@torch.no_grad()
+def decode_rate(args: argparse.Namespace, device: torch.device) -> float:
+    """Decoded images a second, in half precision."""
+    model = Generator.seeded(GeneratorConfig(num_ranks=5, arch=args.arch), 0).eval().to(device)
+    if device.type == "cuda":
+        model.to(dtype=torch.bfloat16, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if args.compile:
+        model.decoder.compile(dynamic=False)
+    size = model.latent_size
+    codes = Codes(*(torch.randn(args.batch, 4, size, size, device=device) for _ in range(2)))
+    return per_second(lambda: model.decode(codes), args.batch, args.steps)
+
+
+def limits(arch: str, freeze: bool) -> dict[str, float]:
+    """Arithmetic limits in images a second."""
+    model = Generator.seeded(GeneratorConfig(num_ranks=5, arch=arch), 0).eval()
+    image = torch.randn(1, model.in_channels, model.image_size, model.image_size)
+    features = model.encoder(image)
+    down, up = operations(model.encoder, image), operations(model.decoder, features)
+    training = (down if freeze else 3 * down) + 3 * up
+    return {"decode_limit": PEAK / up, "training_limit": PEAK / training,
+            "encoder_gflop": down / 1e9, "decoder_gflop": up / 1e9}  # fmt: skip
+
+
+def main() -> None:
+    """Print one JSON line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--arch", default="light")
+    parser.add_argument("--recipe", default="default")
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--freeze", action="store_true", help="freeze the encoder's way down")
+    parser.add_argument("--decode-only", action="store_true")
+    parser.add_argument("--no-limits", action="store_true")
+    parser.add_argument("--set", action="append", default=[])
+    args = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    found: dict[str, float] = {"decoded_per_second": decode_rate(args, device)}
+    if not args.decode_only:
+        found["trained_per_second"] = training_rate(args, device)
+    if device.type == "cuda":
+        found["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+    if not args.no_limits:
+        found |= limits(args.arch, args.freeze)
+    rounded = {name: round(value, 1) for name, value in found.items()}
+    print(json.dumps({**vars(args), **rounded, "provenance": provenance()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""Each lever does what it says."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).parent))
+from toy import toy_recipe, toy_split, toy_training
+
+from dismix.generator.guide import Guide
+from dismix.generator.objective import draw_step, with_gains
+from dismix.generator.recipe import TERMS
+from dismix.generator.training import Training
+
+
+def _step(training: Training, **changes: Any) -> tuple[dict[str, Tensor], Any]:
+    split, rng = toy_split(), torch.Generator().manual_seed(0)
+    rows = torch.arange(8)
+    draws = draw_step(training.model, 8, rng)
+    settings = {"reversal": 1.0, "realism": 1.0, **changes}
+    return training.objective(
+        split.images(rows, "cpu"), split.target[rows].levels, draws, **settings
+    )
+
+
+def _moved(training: Training, name: str) -> set[str]:
+    """Return the parts of the generator that a term's gradient reaches."""
+    split, rows = toy_split(), torch.arange(8)
+    draws = draw_step(training.model, 8, torch.Generator().manual_seed(0))
+    parts, _ = training.objective(
+        split.images(rows, "cpu"), split.target[rows].levels, draws, 1.0, 1.0
+    )
+    training.model.zero_grad()
+    parts["loss"].backward()
+    return {
+        key.split(".")[0]
+        for key, p in training.model.named_parameters()
+        if p.grad is not None and p.grad.abs().sum() > 0
+    }
+
+
+ALL = dict.fromkeys(TERMS, 0.0)
+
+
+def _only(name: str, **settings: Any) -> Training:
+    return toy_training(toy_recipe(**{**ALL, name: 1.0, **settings}))
+
+
+@pytest.mark.parametrize(
+    ("name", "reached", "spared"),
+    [
+        ("reconstruct", {"decoder", "encoder"}, {"ordinal_classifier"}),
+        ("rank_ordinal", {"ordinal_classifier", "quantize_ordinal"}, {"decoder"}),
+        ("rank_unlabelled", {"ordinal_classifier", "ordinal_trunk"}, {"decoder"}),
+        ("rank_predicted", {"quantize_ordinal", "ordinal_trunk"}, {"decoder", "encoder"}),
+        ("rank_nonordinal", {"encoder", "quant_conv"}, {"decoder", "ordinal_trunk"}),
+        ("quantize_nonordinal", {"quantize", "encoder"}, {"decoder", "ordinal_trunk"}),
+        ("quantize_ordinal", {"quantize_ordinal", "ordinal_trunk"}, {"decoder", "encoder"}),
+        ("realism", {"decoder"}, {"ordinal_classifier"}),
+        ("rank_fake", {"decoder"}, {"ordinal_classifier"}),
+        ("control", {"decoder", "quantize_ordinal"}, {"ordinal_classifier"}),
+        ("control_realism", {"decoder"}, {"ordinal_classifier"}),
+        ("cycle_nonordinal", {"decoder", "encoder"}, {"ordinal_classifier"}),
+        ("cycle_ordinal", {"decoder", "ordinal_classifier"}, set()),
+        ("keep", {"decoder"}, {"ordinal_classifier"}),
+        ("similarity", {"encoder", "ordinal_trunk"}, {"decoder"}),
+    ],
+)
+def test_a_term_reaches_its_part(name: str, reached: set[str], spared: set[str]) -> None:
+    training = _only(name)
+    assert training.objective.names == [name]
+    moved = _moved(training, name)
+    assert reached <= moved
+    assert not spared & moved
+
+
+def test_one_codebook_drops_what_it_cannot_ask() -> None:
+    training = toy_training(toy_recipe(codebooks="single", ordinal_grid=None, ordinal_trunk="none"))
+    assert "quantize" in training.objective.names
+    assert not {"similarity", "control_realism", "quantize_ordinal"} & set(training.objective.names)
+    parts, _ = _step(training)
+    assert torch.isfinite(parts["loss"])
+
+
+def test_confusion_is_least_for_a_blind_adversary() -> None:
+    training = _only("rank_nonordinal")
+    prior = training.objective.prior
+    linear: Any = training.critics.adversaries[0].layers[-1]
+    with torch.no_grad():
+        linear.weight.zero_()
+        linear.bias.copy_(torch.logit(prior))
+    least = _step(training)[0]["rank_nonordinal"]
+    entropy = -(prior * prior.log() + (1 - prior) * (1 - prior).log()).mean()
+    torch.testing.assert_close(least, entropy)
+    with torch.no_grad():
+        linear.weight.normal_()
+    assert _step(training)[0]["rank_nonordinal"] > least
+    assert _step(training, reversal=0.0)[0]["rank_nonordinal"] == 0
+
+
+def test_no_adversary_without_reversal() -> None:
+    assert len(toy_training(toy_recipe(reversal=0)).critics.adversaries) == 0
+    assert len(toy_training(toy_recipe(adversary="reversal")).critics.adversaries) == 0
+
+
+def test_realism_waits_for_the_discriminator() -> None:
+    training = _only("realism")
+    assert _step(training, realism=0.0)[0]["realism"] == 0
+    assert _step(training)[0]["realism"] > 0
+
+
+def test_control_share_decodes_a_part_again() -> None:
+    for share, count in ((1.0, 16), (0.5, 12), (0.01, 9)):
+        training = toy_training(toy_recipe(control_share=share))
+        _, (fakes, shown, codes) = _step(training)
+        assert (len(fakes), len(shown), len(codes)) == (count, count, 8)
+        assert not fakes.requires_grad
+
+
+def test_a_conditional_discriminator_looks_at_levels() -> None:
+    images, levels = torch.rand(2, 1, 32, 32), torch.tensor([[0.0, 0.0], [1.0, 1.0]])
+    for conditional in (True, False):
+        judge = toy_training(toy_recipe(conditional=conditional)).critics.discriminator
+        same = torch.equal(judge(images, levels).realism, judge(images, 1 - levels).realism)
+        assert same is not conditional
+
+
+def test_the_guide_is_not_trained(tmp_path: Path) -> None:
+    recipe = toy_recipe(guide=1.0)
+    training = toy_training(recipe)
+    assert "guide" not in training.objective.names
+    guide = Guide(3, "conv", channels=1).eval().requires_grad_(False)
+    training.objective._guide[0] = guide
+    training.objective.names.append("guide")
+    parts, _ = _step(training)
+    parts["loss"].backward()
+    assert parts["guide"] > 0
+    assert all(p.grad is None for p in guide.parameters())
+    assert "guide" not in "".join(training.objective.state_dict())
+
+
+def test_gains_keep_black_and_change_nothing_at_zero() -> None:
+    images = torch.rand(4, 3, 8, 8) * 2 - 1
+    images[:, :, 0] = -1
+    gains = torch.randn(4, 3)
+    assert with_gains(images, gains, 0.0) is images
+    changed = with_gains(images, gains, 0.2)
+    assert (changed[:, :, 0] == -1).all()
+    assert changed.max() <= 1
+    slow = torch.stack(
+        [((images[i, c] + 1) * torch.exp(0.2 * gains[i, c]) - 1).clamp(max=1)
+         for i in range(4) for c in range(3)]
+    ).view_as(images)  # fmt: skip
+    torch.testing.assert_close(changed, slow)
+
+
+def test_shards_are_the_whole() -> None:
+    training = toy_training(toy_recipe(nonordinal_noise=0.5, nonordinal_dropout=0.5))
+    whole = draw_step(training.model, 8, torch.Generator().manual_seed(3))
+    parts = [whole.shard(rank, 2) for rank in range(2)]
+    for name in ("uncond", "asked", "gains"):
+        joined = torch.stack([getattr(part, name) for part in parts], 1).flatten(0, 1)
+        assert torch.equal(joined, getattr(whole, name))
+    assert whole.perturbation is not None
+    assert whole.perturbation.noise is not None
+    for rank, part in enumerate(parts):
+        assert part.perturbation is not None
+        assert part.perturbation.noise is not None
+        assert torch.equal(part.perturbation.noise, whole.perturbation.noise[rank::2])
+
+
+def test_learned_weights_sum_to_one() -> None:
+    training = toy_training(toy_recipe(learned_weights=True))
+    parts, _ = _step(training)
+    shares = [value for name, value in parts.items() if name.startswith("w_")]
+    assert float(sum(shares)) == pytest.approx(1.0)
+    assert len(shares) == len(training.objective.names)

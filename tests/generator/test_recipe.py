@@ -1,0 +1,73 @@
+"""Every setting by name, with the type it needs."""
+
+import dataclasses
+
+import pytest
+
+from dismix.errors import DisMixError
+from dismix.generator.config import GeneratorConfig
+from dismix.generator.recipe import DEFAULT, PAPER, PAPER_TERMS, TERMS, named_recipe, with_settings
+from dismix.generator.start_run import choose_recipe
+
+
+def test_none_is_a_word_where_it_is_a_choice() -> None:
+    chosen = with_settings(DEFAULT, {"null_label": "none", "ordinal_grid": "none"}).structure
+    assert chosen["null_label"] == "none"
+    assert chosen["ordinal_grid"] is None
+
+
+def test_text_becomes_what_the_field_is() -> None:
+    recipe = with_settings(
+        DEFAULT, {"epochs": "7", "lr": "1e-2", "revive": "off", "adversary": "reversal",
+                  "cosine": "false", "code_dim": "8", "keep": "2.5"},
+    )  # fmt: skip
+    assert (recipe.epochs, recipe.lr, recipe.revive) == (7, 0.01, False)
+    assert recipe.adversary == "reversal"
+    assert (recipe.structure["cosine"], recipe.structure["code_dim"]) == (False, 8)
+    assert recipe.weight("keep") == 2.5
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("epoch", "3", "did you mean 'epochs'"),
+        ("epochs", "3.5", "not a whole number"),
+        ("lr", "fast", "not a number"),
+        ("revive", "maybe", "neither true nor false"),
+        ("weights", "1", "unknown setting"),
+    ],
+)
+def test_mistakes_are_named(name: str, value: str, problem: str) -> None:
+    with pytest.raises(DisMixError, match=problem):
+        with_settings(DEFAULT, {name: value})
+
+
+def test_an_unknown_adversary_is_named() -> None:
+    with pytest.raises(DisMixError, match="unknown adversary 'deeep'"):
+        _ = with_settings(DEFAULT, {"adversaries": "flatten+deeep"}).adversary_kinds
+
+
+def test_the_paper_is_the_paper() -> None:
+    paper = named_recipe("paper")
+    assert (paper.epochs, paper.batch_size, paper.lr) == (400, 11, 1e-5)
+    assert paper.learned_weights
+    assert paper.adversary == "reversal"
+    assert {name for name in TERMS if paper.weight(name)} == set(PAPER_TERMS)
+    config = GeneratorConfig.from_dict({**paper.structure, "num_ranks": 5})
+    assert config.projections == "shared"
+    assert not config.cosine
+    with pytest.raises(DisMixError, match="unknown recipe"):
+        named_recipe("papers")
+
+
+def test_recipes_build_a_config_each() -> None:
+    for name in ("paper", "default"):
+        for arch in ("vq-f8", "light", "tiny"):
+            structure = choose_recipe(name, arch, {}).structure
+            GeneratorConfig.from_dict({**structure, "num_ranks": 5, "arch": arch})
+
+
+def test_settings_leave_the_recipe_they_start_from() -> None:
+    before = dataclasses.asdict(PAPER)
+    with_settings(PAPER, {"similarity": 0, "projections": "two"})
+    assert dataclasses.asdict(PAPER) == before

@@ -1,0 +1,123 @@
+"""The loop: interrupted, spread over processes, broken, and with dead codes."""
+
+import json
+import math
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+sys.path.insert(0, str(Path(__file__).parent))
+from toy import toy_recipe, toy_training, train_toy
+
+from dismix.errors import DisMixError
+from dismix.generator.checkpoint import FILE
+from dismix.generator.model import Generator
+from dismix.generator.training import _set_lr
+
+
+def _killed(run: Path, at: int) -> None:
+    torch.set_num_threads(1)
+
+    def die(text: str, done: int, total: int) -> None:
+        if done >= at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    train_toy(run, toy_recipe(adversary_steps=2), progress=die)
+
+
+@pytest.mark.parametrize("at", [1, 6])
+def test_a_killed_run_ends_with_the_same_bits(tmp_path: Path, at: int) -> None:
+    torch.set_num_threads(1)
+    recipe = toy_recipe(adversary_steps=2)
+    train_toy(tmp_path / "whole", recipe)
+    child = multiprocessing.get_context("fork").Process(target=_killed, args=(tmp_path / "cut", at))
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    train_toy(tmp_path / "cut", recipe, resume=True)
+    whole, cut = (load_file(tmp_path / name / FILE) for name in ("whole", "cut"))
+    assert whole.keys() == cut.keys()
+    assert all(torch.equal(whole[key], cut[key]) for key in whole)
+    lines = [(tmp_path / n / "metrics.jsonl").read_text().splitlines() for n in ("whole", "cut")]
+    epochs = [[json.loads(line)["epoch"] for line in text] for text in lines]
+    assert epochs[0] == epochs[1] == [1, 2, 3]
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
+    script = str(Path(__file__).parent / "toy.py")
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    subprocess.run([sys.executable, script, str(tmp_path / "one")], check=True, env=env)
+    launch = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=29611"]
+    subprocess.run([sys.executable, *launch, script, str(tmp_path / "two")], check=True, env=env)
+    one, two = (load_file(tmp_path / name / FILE) for name in ("one", "two"))
+    weights = [key for key in one if key.startswith("module/objective/model")]
+    assert weights
+    # Adam divides by the gradient's size, so that rounding can turn a tiny gradient's sign.
+    for key in weights:
+        torch.testing.assert_close(two[key], one[key], atol=5e-3, rtol=5e-2, msg=key)
+    gaps = torch.cat([(two[key].float() - one[key].float()).abs().flatten() for key in weights])
+    assert gaps.median() < 1e-5
+
+
+def test_a_term_that_is_not_finite_stops_with_its_name(tmp_path: Path) -> None:
+    with pytest.raises(DisMixError, match="not finite in epoch") as caught:
+        train_toy(tmp_path, toy_recipe(lr=1e30, warmup=0, clip=0))
+    assert "--set lr" in str(caught.value)
+    assert not (tmp_path / FILE).exists()
+
+
+def test_dead_codes_are_revived_and_logged(tmp_path: Path) -> None:
+    train_toy(tmp_path, toy_recipe(epochs=4))
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert lines[0]["revived_ordinal"] > 0
+    assert 0 < lines[0]["usage_ordinal"] <= 1
+    # Codes born at the end would have no time to find their place.
+    assert "revived_ordinal" not in lines[-1]
+    off = tmp_path / "off"
+    train_toy(off, toy_recipe(epochs=1, revive=False))
+    assert "revived_ordinal" not in json.loads((off / "metrics.jsonl").read_text())
+
+
+def test_what_a_run_leaves(tmp_path: Path) -> None:
+    training = train_toy(tmp_path, toy_recipe(epochs=2, strip_every=2))
+    line = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])
+    wanted = {"loss", "w_reconstruct", "images_per_second", "perplexity_nonordinal", "psnr_val"}
+    assert wanted <= line.keys()
+    assert training.best["epoch"] == 2
+    assert (tmp_path / "strips" / "epoch_0002.png").stat().st_size > 0
+    model = Generator.load(tmp_path)
+    for name, tensor in training.average.tensors.items():
+        torch.testing.assert_close(model.get_parameter(name), tensor)
+
+
+def test_a_batch_that_processes_cannot_share(tmp_path: Path) -> None:
+    class Three:
+        num_processes = 3
+
+    from dismix.generator.training import run_training
+
+    training = toy_training(toy_recipe())
+    other: Any = Three()
+    with pytest.raises(DisMixError, match="cannot be shared by 3 processes"):
+        run_training(training, None, None, tmp_path, other)  # type: ignore[arg-type]
+
+
+def test_learning_rate_follows_the_schedule() -> None:
+    recipe = toy_recipe(schedule="cosine", warmup=0.1)
+    optimizer = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], 0.2)
+    rates = []
+    for share in (0.0, 0.05, 0.1, 0.55, 1.0):
+        _set_lr(optimizer, recipe, share)
+        rates.append(optimizer.param_groups[0]["lr"])
+    assert rates[0] < rates[1] < rates[2] == pytest.approx(0.2)
+    assert rates[3] == pytest.approx(0.2 * 0.5 * (1 + math.cos(math.pi * 0.5)))
+    assert rates[4] == pytest.approx(0.0, abs=1e-9)
