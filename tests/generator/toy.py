@@ -15,7 +15,8 @@ from dismix.progress import Progress
 
 SMALL = {
     "epochs": 3, "batch_size": 8, "evaluate_every": 2, "strip_every": 0, "guide": 0,
-    "control_share": 1.0, "adversary_steps": 1, "control": 0.5, "cycle_ordinal": 0.1, "discriminator_start": 0,
+    "control_share": 1.0, "adversary_steps": 1, "control": 0.5, "cycle_ordinal": 0.1,
+    "discriminator_start": 0,
     "nonordinal_codes": 32, "ordinal_codes": 16, "adversaries": "flatten",
 }  # fmt: skip
 
