@@ -179,3 +179,9 @@ def test_learned_weights_sum_to_one() -> None:
     shares = [value for name, value in parts.items() if name.startswith("w_")]
     assert float(sum(shares)) == pytest.approx(1.0)
     assert len(shares) == len(training.objective.names)
+
+
+@pytest.mark.parametrize("detach", [True, False])
+def test_detached_control_spares_the_trunk(detach: bool) -> None:
+    training = _only("control", detach_control=detach)
+    assert ("ordinal_trunk" in _moved(training, "control")) is not detach

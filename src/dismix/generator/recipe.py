@@ -60,6 +60,8 @@ class Recipe:
         match_colour: Give decodings at another rank the image's own colour statistics before
             anybody reads their rank, so that a tint earns nothing.
         control_share: Share of a batch that is decoded again at another rank.
+        detach_control: Keep those decodings from shaping the ordinal trunk, which they may
+            teach to forget the image's own rank.
         jitter: Random brightness of each channel in training, as the deviation of its
             logarithm: colour then says nothing about rank.
         augment: Random flips and turns in training.
@@ -100,6 +102,7 @@ class Recipe:
     conditional: bool = False
     match_colour: bool = True
     control_share: float = 1.0
+    detach_control: bool = True
     jitter: float = 0.0
     augment: bool = True
     guide_kind: Literal["conv", "lite0"] = "lite0"

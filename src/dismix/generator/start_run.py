@@ -20,8 +20,7 @@ TINY = {
     "perceptual": 0, "epochs": 40, "discriminator_width": 8, "lr": 2e-3, "lr_critic": 1e-3,
     "lr_adversary": 5e-3, "lr_trunk": 1e-3, "ema": 0.99, "nonordinal_codes": 1024,
     "evaluate_every": 5, "ordinal_trunk": "conv", "guide_kind": "conv", "guide_epochs": 16,
-    "rank_nonordinal": 4.0, "reconstruct": 16.0, "realism": 0.01, "control_realism": 0.01,
-    "keep": 0, "jitter": 0, "conditional": "false",
+    "rank_nonordinal": 2.0, "control_share": 1.0, "keep": 0, "jitter": 0, "conditional": "false",
 }  # fmt: skip
 
 
