@@ -11,16 +11,25 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "DisMixError": "dismix.errors",
+    "Generator": "dismix.generator.model",
     "OrdinalTarget": "dismix.labels",
     "Manifest": "dismix.data.manifest",
     "read_manifest": "dismix.data.manifest",
     "write_manifest": "dismix.data.manifest",
 }
-__all__ = ["DisMixError", "Manifest", "OrdinalTarget", "read_manifest", "write_manifest"]
+__all__ = [
+    "DisMixError",
+    "Generator",
+    "Manifest",
+    "OrdinalTarget",
+    "read_manifest",
+    "write_manifest",
+]
 
 if TYPE_CHECKING:
     from dismix.data.manifest import Manifest, read_manifest, write_manifest
     from dismix.errors import DisMixError
+    from dismix.generator.model import Generator
     from dismix.labels import OrdinalTarget
 
 
