@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parent))
 from toy import toy_recipe, toy_split, toy_training
 
+from dismix.errors import DisMixError
 from dismix.generator.guide import Guide
-from dismix.generator.objective import draw_step, with_gains
 from dismix.generator.recipe import TERMS
+from dismix.generator.step_draws import draw_step, with_gains
 from dismix.generator.training import Training
 
 
@@ -67,6 +68,8 @@ def _only(name: str, **settings: Any) -> Training:
         ("cycle_nonordinal", {"decoder", "encoder"}, {"ordinal_classifier"}),
         ("cycle_ordinal", {"decoder", "ordinal_classifier"}, set()),
         ("keep", {"decoder"}, {"ordinal_classifier"}),
+        ("stay", {"decoder", "encoder"}, {"ordinal_classifier"}),
+        ("mix_realism", {"decoder", "encoder"}, {"ordinal_classifier"}),
         ("similarity", {"encoder", "ordinal_trunk"}, {"decoder"}),
     ],
 )
@@ -119,6 +122,41 @@ def test_control_share_decodes_a_part_again() -> None:
         _, (fakes, shown, codes) = _step(training)
         assert (len(fakes), len(shown), len(codes)) == (count, count, 8)
         assert not fakes.requires_grad
+
+
+def test_mixing_in_a_neighbour_keeps_the_rank_asked_for() -> None:
+    training = toy_training(toy_recipe(mix=1.0, mix_realism=1.0))
+    training.objective._guide[0] = Guide(3, "conv", channels=1).eval()
+    training.objective.names += ["mix"]
+    split, rows = toy_split(), torch.arange(8)
+    draws = draw_step(training.model, 8, torch.Generator().manual_seed(0))
+    levels = split.target[rows].levels
+    parts, (fakes, shown, _) = training.objective(
+        split.images(rows, "cpu"), levels, draws, 1.0, 1.0
+    )
+    assert torch.isfinite(parts["mix"])
+    # Reconstructions, decodings at other ranks, mixes: the critics see all of them.
+    assert len(fakes) == len(shown) == 24
+    assert torch.equal(shown[16:], levels)
+
+
+def test_a_code_of_the_rank_alone_ignores_the_picture() -> None:
+    training = toy_training(toy_recipe(rank_only=True))
+    model, levels = training.model.eval(), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    pictures = torch.rand(2, 1, 32, 32) * 2 - 1
+    codes = model.encode(pictures, levels)
+    assert torch.equal(codes.ordinal[0], codes.ordinal[1])
+    assert not torch.equal(codes.nonordinal[0], codes.nonordinal[1])
+    with pytest.raises(DisMixError, match="rank_only"):
+        toy_training(toy_recipe(rank_only=True, null_label="learned"))
+
+
+def test_a_frozen_trunk_gets_no_gradient() -> None:
+    training = _only("rank_predicted", freeze_trunk=True)
+    assert "ordinal_trunk" not in _moved(training, "rank_predicted")
+    free = training.model.ordinal_trunk
+    assert free is not None
+    assert not any(m.training for m in free.modules() if isinstance(m, nn.BatchNorm2d))
 
 
 def test_a_conditional_discriminator_looks_at_levels() -> None:

@@ -42,6 +42,8 @@ class GeneratorConfig:
         conditioned: False never shows labels to the ordinal branch.
         null_label: What stands in when no label is given: a "learned" vector, the label
             "predicted" from z, or "none", which is z~ = z.
+        rank_only: The ordinal code depends on the rank alone, given or predicted; everything
+            else a picture shows must go through the non-ordinal code.
         p_uncond: Share of training samples encoded without their label.
         classifier_input: What the rank classifiers read: "flatten" (linear on all
             positions), "pool" (linear on the mean) or "conv" (a small network).
@@ -73,6 +75,7 @@ class GeneratorConfig:
     learn_temperature: bool = False
     conditioned: bool = True
     null_label: Literal["learned", "predicted", "none"] = "learned"
+    rank_only: bool = False
     p_uncond: float = 0.2
     classifier_input: Literal["flatten", "pool", "conv"] = "flatten"
     nonordinal_dropout: float = 0.0
@@ -86,6 +89,12 @@ class GeneratorConfig:
             "ordinal_grid": self.ordinal_grid is not None,
             "ordinal_trunk": self.ordinal_trunk != "none",
         }
+        if self.rank_only and not (self.conditioned and self.null_label == "predicted"):
+            raise DisMixError(
+                "a code of the rank alone needs a rank for images without label",
+                column="rank_only",
+                cure="set null_label to 'predicted' and leave conditioned on",
+            )
         for name, wanted in own.items():
             if self.single_latent and wanted:
                 raise DisMixError(

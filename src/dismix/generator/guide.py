@@ -148,19 +148,21 @@ def train_guide(
         device: Where to train.
         epochs: Passes.
         kind: See `Guide`.
-        lr: Adam's largest learning rate; None is 3e-4 for a pretrained guide, else 5e-3.
-        batch_size: Images a step; None is 64 for a pretrained guide, else 32.
+        lr: Adam's largest learning rate; None is 3e-4 for a pretrained guide, else 8e-3.
+        batch_size: Images a step; None is 64 for a pretrained guide, else 48.
         seed: Seed of head, order and views.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         channels = train.images(torch.zeros(1, dtype=torch.long), "cpu").shape[1]
         guide = Guide(train.target.num_ranks, kind, channels).to(device)
-    lr = lr or (3e-4 if kind == "lite0" else 5e-3)
-    batch_size = batch_size or (64 if kind == "lite0" else 32)
+    lr = lr or (3e-4 if kind == "lite0" else 8e-3)
+    batch_size = batch_size or (64 if kind == "lite0" else 48)
     batches = Batches(
-        train.source, train.target, batch_size, seed=seed, equalize=train.equalize, device=device
-    )
+        train.source, train.target, batch_size, seed=seed, equalize=train.equalize, device=device,
+        # Turning is the views' part.
+        flips=(0.5, 0.0), max_degrees=1e-3,
+    )  # fmt: skip
     optimizer = torch.optim.AdamW(guide.parameters(), lr, weight_decay=0.02)
     total = epochs * len(batches)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=total)

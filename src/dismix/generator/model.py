@@ -148,6 +148,7 @@ class Generator(nn.Module):
                 learn_temperature=config.learn_temperature,
                 conditioned=config.conditioned,
                 null_label=config.null_label,
+                rank_only=config.rank_only,
             )
 
     def _add_classifiers(self) -> None:

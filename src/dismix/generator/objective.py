@@ -5,7 +5,6 @@ knows no term by name and DDP can wrap them. Random choices come in as `StepDraw
 """
 
 import math
-from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -13,8 +12,8 @@ from torch import Tensor, nn
 
 from dismix.generator.codes import Codes
 from dismix.generator.discriminator import Discriminator
-from dismix.generator.guide import Guide, ViewDraws, draw_views, match_colour, view
-from dismix.generator.heads import Perturbation, RankClassifier
+from dismix.generator.guide import Guide, match_colour, view
+from dismix.generator.heads import RankClassifier
 from dismix.generator.losses import (
     UnitSumWeights,
     combine,
@@ -25,106 +24,14 @@ from dismix.generator.losses import (
 from dismix.generator.model import Generator, GeneratorOutput
 from dismix.generator.perceptual import LPIPS
 from dismix.generator.recipe import TERMS, Recipe
+from dismix.generator.step_draws import StepDraws, cropped, levels_of_ranks
 
 CONTROL_TERMS = (
-    "control", "guide", "control_realism", "cycle_nonordinal", "cycle_ordinal", "keep",
+    "control", "guide", "control_realism", "cycle_nonordinal", "cycle_ordinal", "keep", "stay",
 )  # fmt: skip
+MIX_TERMS = ("mix", "mix_realism")
 # Cells a side whose mean colour a decoding at another rank is to keep.
 KEPT = 16
-
-
-@dataclass(frozen=True)
-class StepDraws:
-    """The random choices of one step.
-
-    Attributes:
-        uncond: (B,) bool, images encoded without their label.
-        asked: (B,) ranks at which images are decoded again.
-        views: How the guide sees those decodings.
-        gains: (B, 3) brightness gains of the channels.
-        crop: Place of the crop that LPIPS compares, two shares of the room there is.
-        perturbation: What the decoder does not see of z_n, or None.
-    """
-
-    uncond: Tensor
-    asked: Tensor
-    views: ViewDraws
-    gains: Tensor
-    crop: tuple[float, float] = (0.0, 0.0)
-    perturbation: Perturbation | None = None
-
-    def shard(self, rank: int, world_size: int) -> "StepDraws":
-        """Return the part of process ``rank``, which holds every ``world_size``-th image."""
-        part = slice(rank, None, world_size)
-        noise = self.perturbation
-        if noise is not None:
-            noise = replace(
-                noise,
-                hidden=None if noise.hidden is None else noise.hidden[part],
-                noise=None if noise.noise is None else noise.noise[part],
-            )
-        views = ViewDraws(self.views.matrix[part], self.views.noise[part], self.views.seed + rank)
-        return StepDraws(
-            self.uncond[part], self.asked[part], views, self.gains[part], self.crop, noise
-        )
-
-    def to(self, device: torch.device) -> "StepDraws":
-        """Move to a device."""
-        return replace(self, uncond=self.uncond.to(device), asked=self.asked.to(device))
-
-
-def draw_step(model: Generator, batch: int, generator: torch.Generator) -> StepDraws:
-    """Draw the choices of a step for a batch of images."""
-    uncond = model.draw_uncond(batch, generator)
-    asked = torch.randint(model.config.num_ranks, (batch,), generator=generator)
-    gains = torch.randn(batch, 3, generator=generator)
-    top, left = torch.rand(2, generator=generator).tolist()
-    perturbation = model.draw_perturbation(batch, generator)
-    views = draw_views(batch, generator)
-    return StepDraws(uncond, asked, views, gains, (top, left), perturbation)
-
-
-def with_gains(images: Tensor, gains: Tensor, strength: float) -> Tensor:
-    """Make channels brighter or darker; black stays black.
-
-    Args:
-        images: (B, channels, H, W) in [-1, 1].
-        gains: (B, 3) standard normal draws.
-        strength: Deviation of the logarithm of the gains; 0 changes nothing.
-
-    Example:
-        >>> with_gains(torch.tensor([-1.0, 0.0]).view(1, 1, 1, 2), torch.ones(1, 3), 0.1).flatten()
-        tensor([-1.0000,  0.1052])
-    """
-    if not strength:
-        return images
-    gain = torch.exp(strength * gains[:, : images.shape[1]].to(images))[:, :, None, None]
-    return ((images + 1) * gain - 1).clamp(max=1.0)
-
-
-def cropped(images: Tensor, size: int, place: tuple[float, float]) -> Tensor:
-    """Return the crop of images (B, channels, H, W) at a place; a size of 0 crops nothing.
-
-    Example:
-        >>> cropped(torch.arange(16.0).view(1, 1, 4, 4), 2, (1.0, 0.0)).flatten()
-        tensor([ 8.,  9., 12., 13.])
-    """
-    height, width = images.shape[-2:]
-    if not size or size >= min(height, width):
-        return images
-    top, left = round(place[0] * (height - size)), round(place[1] * (width - size))
-    return images[..., top : top + size, left : left + size]
-
-
-def levels_of_ranks(ranks: Tensor, num_ranks: int) -> Tensor:
-    """Return the levels (B, C-1) of whole-number ranks (B,).
-
-    Example:
-        >>> levels_of_ranks(torch.tensor([0, 2]), 4)
-        tensor([[0., 0., 0.],
-                [1., 1., 0.]])
-    """
-    return (ranks[:, None] > torch.arange(num_ranks - 1, device=ranks.device)).float()
 
 
 class Critics(nn.Module):
@@ -219,7 +126,7 @@ class GeneratorObjective(nn.Module):
         self._perceptual = [perceptual]
         self._guide = [guide]
         self.register_buffer("prior", prior, persistent=False)
-        absent = {"perceptual": perceptual is None, "guide": guide is None}
+        absent = {"perceptual": perceptual is None, "guide": guide is None, "mix": guide is None}
         reads = model.config.conditioned and model.config.null_label == "predicted"
         absent |= {"rank_predicted": not reads}
         self.names = [
@@ -230,7 +137,7 @@ class GeneratorObjective(nn.Module):
             # quantization terms are one.
             gone = ("similarity", "quantize_ordinal", "rank_unlabelled", "rank_predicted")
             names = ["quantize" if n == "quantize_nonordinal" else n for n in self.names]
-            self.names = [n for n in names if n not in (*gone, *CONTROL_TERMS)]
+            self.names = [n for n in names if n not in (*gone, *CONTROL_TERMS, *MIX_TERMS)]
         self.weigh = UnitSumWeights(self.names) if recipe.learned_weights else None
 
     @property
@@ -275,6 +182,11 @@ class GeneratorObjective(nn.Module):
             terms |= extra
             fakes, shown = torch.cat([fakes, made]), torch.cat([levels, asked])
         self._judge(terms, critics.discriminator, images, fakes, shown, realism)
+        if any(name in self.names for name in MIX_TERMS):
+            made = self._mixed(terms, out, levels, draws)
+            judged = critics.discriminator(made, levels).realism
+            terms["mix_realism"] = realism * lsgan_generator(judged)
+            fakes, shown = torch.cat([fakes, made]), torch.cat([shown, levels])
         fixed = {name: self.recipe.weight(name) for name in self.names}
         if "quantize" in fixed:
             fixed["quantize"] = self.recipe.weight("quantize_nonordinal")
@@ -313,6 +225,8 @@ class GeneratorObjective(nn.Module):
         if "keep" in self.names:
             coarse, wanted = (F.adaptive_avg_pool2d(x.float(), KEPT) for x in (made, images))
             terms["keep"] = F.mse_loss(coarse, wanted)
+        if "stay" in self.names:
+            terms["stay"] = (made.float() - images).abs().mean()
         if "cycle_nonordinal" in self.names:
             again = self.model.nonordinal_latent(made)
             codes = out.nonordinal.codes[: len(made)].detach()
@@ -322,6 +236,19 @@ class GeneratorObjective(nn.Module):
             read = self.model.encode(made).ordinal
             terms["cycle_ordinal"] = sor(self.model.ordinal_classifier(read), asked)
         return made, terms
+
+    def _mixed(
+        self, terms: dict[str, Tensor], out: GeneratorOutput, levels: Tensor, draws: StepDraws
+    ) -> Tensor:
+        """Decode with the z_n of the batch neighbour mixed in: the rank must not follow it."""
+        lam = draws.lam[:, None, None, None]
+        codes = out.nonordinal.codes
+        mixed = Codes(out.ordinal.codes, lam * codes + (1 - lam) * codes.roll(1, 0))
+        made = self.model.decode(mixed)
+        guide = self._guide[0]
+        if guide is not None and "mix" in self.names:
+            terms["mix"] = sor(guide(view(made, draws.views)), levels)
+        return made
 
     def _judge(
         self,

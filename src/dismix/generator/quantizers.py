@@ -80,6 +80,8 @@ class LabelGate(nn.Module):
         num_ranks: C.
         dim: D.
         null_label: "learned", "predicted", or "none" for z~ = z without a label.
+        rank_only: Leave z out: z~ = h1(s) * h2(h1(s)), with the predicted label where there is
+            none. The code then says nothing but the rank.
 
     Example:
         >>> gate = LabelGate(num_ranks=5, dim=4)
@@ -87,8 +89,16 @@ class LabelGate(nn.Module):
         torch.Size([2, 4, 8, 8])
     """
 
-    def __init__(self, num_ranks: int, dim: int, null_label: NullLabel = "learned") -> None:
+    def __init__(
+        self,
+        num_ranks: int,
+        dim: int,
+        null_label: NullLabel = "learned",
+        *,
+        rank_only: bool = False,
+    ) -> None:
         super().__init__()
+        self.rank_only = rank_only
         self.h1 = nn.Linear(num_ranks - 1, dim)
         self.h2 = nn.Linear(dim, dim)
         # paper: it always conditions, which leaks the label into every evaluation on z_o.
@@ -130,6 +140,7 @@ class LabelGate(nn.Module):
 
     def _gate(self, z: Tensor, shift: Tensor) -> Tensor:
         gate = torch.sigmoid(self.h2(shift))
+        z = torch.zeros_like(z) if self.rank_only else z
         return (z + shift[:, :, None, None]) * gate[:, :, None, None]
 
 
@@ -147,6 +158,7 @@ class OrdinalQuantizer(Codebook):
         learn_temperature: Let training move the temperature.
         conditioned: False never looks at labels (an ablation).
         null_label: See `LabelGate`.
+        rank_only: See `LabelGate`.
 
     Example:
         >>> quantize = OrdinalQuantizer(num_ranks=5)
@@ -168,13 +180,15 @@ class OrdinalQuantizer(Codebook):
         learn_temperature: bool = False,
         conditioned: bool = True,
         null_label: NullLabel = "learned",
+        rank_only: bool = False,
     ) -> None:
         super().__init__(num_codes, dim)
         # About the scale of gated features: far smaller codes would all attract the same queries.
         nn.init.normal_(self.embedding.weight, std=dim**-0.5)
         self.attention: Attention = attention
         self.cosine = cosine
-        self.condition = LabelGate(num_ranks, dim, null_label) if conditioned else None
+        gate = LabelGate(num_ranks, dim, null_label, rank_only=rank_only)
+        self.condition = gate if conditioned else None
         log_temperature = torch.tensor(float(temperature)).log()
         if learn_temperature:
             self.log_temperature = nn.Parameter(log_temperature)

@@ -34,6 +34,7 @@ class Recipe:
         lr_critic: The same for the discriminator.
         lr_adversary: The same for the adversaries that read z_n.
         lr_trunk: The same for the ordinal trunk; 0 is ``lr``.
+        freeze_trunk: Leave the ordinal trunk as the guide or the pretraining made it.
         schedule: "constant", or "cosine" down to zero after a warm-up.
         warmup: Share of training over which the learning rate rises.
         beta1: Adam's first moment decay (0.5 calms adversarial training).
@@ -52,6 +53,7 @@ class Recipe:
         reversal: Strength of the reversal or the confusion at full ramp; 0 is the "no GRL"
             ablation.
         reversal_ramp: Share of training over which it rises from 0.
+        reversal_start: Share of training before it begins to rise.
         discriminator_start: Share of training before the realism term joins.
         discriminator_width: Channels of its first convolution.
         discriminator_layers: Its strided convolutions.
@@ -82,6 +84,7 @@ class Recipe:
     lr_critic: float = 3e-4
     lr_adversary: float = 1e-3
     lr_trunk: float = 0.0
+    freeze_trunk: bool = False
     schedule: Literal["constant", "cosine"] = "cosine"
     warmup: float = 0.02
     beta1: float = 0.9
@@ -95,6 +98,7 @@ class Recipe:
     adversary_steps: int = 1
     reversal: float = 1.0
     reversal_ramp: float = 0.3
+    reversal_start: float = 0.0
     discriminator_start: float = 0.0
     discriminator_width: int = 64
     discriminator_layers: int = 3
@@ -150,6 +154,9 @@ TERMS = {
     "control_realism": "the discriminator takes that decoding for real",
     "cycle_nonordinal": "re-encoding that decoding gives back z_n",
     "cycle_ordinal": "re-encoding that decoding without label gives the asked rank",
+    "stay": "that decoding stays close to the image, pixel by pixel",
+    "mix": "the frozen grader reads the image's rank though another's z_n is mixed in",
+    "mix_realism": "the discriminator takes that mix for real",
     "keep": "that decoding keeps the mean colours of 16 x 16 cells: lesions, no tint",
 }
 PAPER_TERMS = (

@@ -17,10 +17,14 @@ from dismix.provenance import provenance
 RUN_FILE = "run.json"
 #: What a 64 px run on a CPU changes: no VGG16, small critics, more steps of smaller batches.
 TINY = {
-    "perceptual": 0, "epochs": 40, "discriminator_width": 8, "lr": 2e-3, "lr_critic": 1e-3,
-    "lr_adversary": 5e-3, "lr_trunk": 1e-3, "ema": 0.99, "nonordinal_codes": 1024,
-    "evaluate_every": 5, "ordinal_trunk": "conv", "guide_kind": "conv", "guide_epochs": 16,
-    "rank_nonordinal": 2.0, "control_share": 1.0, "keep": 0, "jitter": 0, "conditional": "false",
+    "perceptual": 0, "epochs": 20, "batch_size": 32, "lr": 2e-3, "lr_critic": 1e-3,
+    "lr_adversary": 2e-3, "adversary_steps": 1, "ema": 0.98, "nonordinal_codes": 1024,
+    "discriminator_width": 16, "evaluate_every": 5, "augment": "false", "jitter": 0,
+    "ordinal_trunk": "conv", "freeze_trunk": "true", "rank_only": "true",
+    "guide_kind": "conv", "guide_epochs": 25, "conditional": "false", "control_share": 1.0,
+    "reconstruct": 20, "realism": 0, "rank_ordinal": 0.1, "rank_unlabelled": 0.1,
+    "rank_nonordinal": 0.3, "reversal_start": 0.2, "similarity": 0, "guide": 0.12, "mix": 0.2,
+    "control_realism": 0.1, "mix_realism": 0.1, "stay": 0.5, "keep": 0, "cycle_nonordinal": 0,
 }  # fmt: skip
 
 

@@ -27,12 +27,13 @@ from dismix.generator.images import SplitImages
 from dismix.generator.losses import first_non_finite
 from dismix.generator.mixing_accuracy import draw_pairs, mixing_accuracy
 from dismix.generator.model import Generator
-from dismix.generator.objective import Critics, GeneratorObjective, draw_step, with_gains
+from dismix.generator.objective import Critics, GeneratorObjective
 from dismix.generator.perceptual import LPIPS
 from dismix.generator.recipe import Recipe
 from dismix.generator.reversal import reversal_ramp
 from dismix.generator.run_log import RunLog
 from dismix.generator.starting import start_from_data, start_pretrained, start_trunk
+from dismix.generator.step_draws import draw_step, with_gains
 from dismix.generator.trunk import ConvTrunk
 from dismix.progress import Progress
 
@@ -101,6 +102,8 @@ def build_training(
     start_trunk(model)
     if guide is not None and guide.trunk is not None and isinstance(model.ordinal_trunk, ConvTrunk):
         model.ordinal_trunk.load_state_dict(guide.trunk.state_dict())
+    if recipe.freeze_trunk and model.ordinal_trunk is not None:
+        model.ordinal_trunk.requires_grad_(False)
     model.to(device)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed + 1)
@@ -121,7 +124,7 @@ def build_training(
     own = {id(p) for p in trunk}
     rest = [p for p in model.parameters() if p.requires_grad and id(p) not in own]
     groups: list[dict[str, Any]] = [{"params": rest, "lr": recipe.lr}]
-    if trunk:
+    if trunk and not recipe.freeze_trunk:
         groups.append({"params": [*trunk], "lr": recipe.lr_trunk or recipe.lr})
     if objective.weigh is not None:
         groups.append({"params": [objective.weigh.theta], "lr": recipe.lr_weights})
@@ -246,9 +249,8 @@ class _Steps:
         images = with_gains(images, draws.gains, recipe.jitter)
         for optimizer in training.optimizers.values():
             _set_lr(optimizer, recipe, share)
-        ramp = recipe.reversal * reversal_ramp(
-            round(share * 10_000), max(1, round(recipe.reversal_ramp * 10_000))
-        )
+        since, over = max(0.0, share - recipe.reversal_start), recipe.reversal_ramp
+        ramp = recipe.reversal * reversal_ramp(round(1e4 * since), max(1, round(1e4 * over)))
         realism = float(share >= recipe.discriminator_start)
         training.critics.requires_grad_(False)
         with accelerator.autocast():

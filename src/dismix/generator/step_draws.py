@@ -1,0 +1,120 @@
+"""The random choices of one training step, drawn before anything is computed."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from dismix.generator.guide import ViewDraws, draw_views
+from dismix.generator.heads import Perturbation
+from dismix.generator.model import Generator
+
+# Share of the mixes of z_n that are whole swaps, as the policy order_swap makes them.
+P_SWAP = 0.4
+
+
+@dataclass(frozen=True)
+class StepDraws:
+    """The random choices of one step.
+
+    Attributes:
+        uncond: (B,) bool, images encoded without their label.
+        asked: (B,) ranks, fractional ones too, at which images are decoded again.
+        lam: (B,) share of an image's own z_n when its neighbour's is mixed in; 0 is a swap.
+        views: How the guide sees those decodings.
+        gains: (B, 3) brightness gains of the channels.
+        crop: Place of the crop that LPIPS compares, two shares of the room there is.
+        perturbation: What the decoder does not see of z_n, or None.
+    """
+
+    uncond: Tensor
+    asked: Tensor
+    lam: Tensor
+    views: ViewDraws
+    gains: Tensor
+    crop: tuple[float, float] = (0.0, 0.0)
+    perturbation: Perturbation | None = None
+
+    def shard(self, rank: int, world_size: int) -> "StepDraws":
+        """Return the part of process ``rank``, which holds every ``world_size``-th image."""
+        part = slice(rank, None, world_size)
+        noise = self.perturbation
+        if noise is not None:
+            noise = replace(
+                noise,
+                hidden=None if noise.hidden is None else noise.hidden[part],
+                noise=None if noise.noise is None else noise.noise[part],
+            )
+        views = ViewDraws(self.views.matrix[part], self.views.noise[part], self.views.seed + rank)
+        return StepDraws(
+            self.uncond[part],
+            self.asked[part],
+            self.lam[part],
+            views,
+            self.gains[part],
+            self.crop,
+            noise,
+        )
+
+    def to(self, device: torch.device) -> "StepDraws":
+        """Move to a device."""
+        parts = {name: getattr(self, name).to(device) for name in ("uncond", "asked", "lam")}
+        return replace(self, **parts)
+
+
+def draw_step(model: Generator, batch: int, generator: torch.Generator) -> StepDraws:
+    """Draw the choices of a step for a batch of images."""
+    uncond = model.draw_uncond(batch, generator)
+    # Fractional ranks too: the mixer will ask for them.
+    asked = torch.rand(batch, generator=generator) * (model.config.num_ranks - 1)
+    swapped = torch.rand(batch, generator=generator) < P_SWAP
+    lam = torch.rand(batch, generator=generator).masked_fill(swapped, 0.0)
+    gains = torch.randn(batch, 3, generator=generator)
+    top, left = torch.rand(2, generator=generator).tolist()
+    perturbation = model.draw_perturbation(batch, generator)
+    views = draw_views(batch, generator)
+    return StepDraws(uncond, asked, lam, views, gains, (top, left), perturbation)
+
+
+def with_gains(images: Tensor, gains: Tensor, strength: float) -> Tensor:
+    """Make channels brighter or darker; black stays black.
+
+    Args:
+        images: (B, channels, H, W) in [-1, 1].
+        gains: (B, 3) standard normal draws.
+        strength: Deviation of the logarithm of the gains; 0 changes nothing.
+
+    Example:
+        >>> with_gains(torch.tensor([-1.0, 0.0]).view(1, 1, 1, 2), torch.ones(1, 3), 0.1).flatten()
+        tensor([-1.0000,  0.1052])
+    """
+    if not strength:
+        return images
+    gain = torch.exp(strength * gains[:, : images.shape[1]].to(images))[:, :, None, None]
+    return ((images + 1) * gain - 1).clamp(max=1.0)
+
+
+def cropped(images: Tensor, size: int, place: tuple[float, float]) -> Tensor:
+    """Return the crop of images (B, channels, H, W) at a place; a size of 0 crops nothing.
+
+    Example:
+        >>> cropped(torch.arange(16.0).view(1, 1, 4, 4), 2, (1.0, 0.0)).flatten()
+        tensor([ 8.,  9., 12., 13.])
+    """
+    height, width = images.shape[-2:]
+    if not size or size >= min(height, width):
+        return images
+    top, left = round(place[0] * (height - size)), round(place[1] * (width - size))
+    return images[..., top : top + size, left : left + size]
+
+
+def levels_of_ranks(ranks: Tensor, num_ranks: int) -> Tensor:
+    """Return the levels (B, C-1) of ranks (B,), whole or fractional.
+
+    Example:
+        >>> levels_of_ranks(torch.tensor([0.0, 1.5]), 4)
+        tensor([[0.0000, 0.0000, 0.0000],
+                [1.0000, 0.5000, 0.0000]])
+    """
+    steps = torch.arange(num_ranks - 1, device=ranks.device)
+    return (ranks[:, None].float() - steps).clamp(0.0, 1.0)
