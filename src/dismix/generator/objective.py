@@ -141,6 +141,11 @@ class GeneratorObjective(nn.Module):
         self.weigh = UnitSumWeights(self.names) if recipe.learned_weights else None
 
     @property
+    def guide(self) -> Guide | None:
+        """The frozen grader, if there is one."""
+        return self._guide[0]
+
+    @property
     def controls(self) -> bool:
         """Whether any term asks for a second decoding, at another rank."""
         return any(name in self.names for name in CONTROL_TERMS)

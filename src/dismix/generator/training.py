@@ -362,7 +362,13 @@ def evaluate(
     from dismix.generator.fidelity import psnr
 
     metrics: dict[str, float] = {}
+    guide = training.objective.guide
     discriminator = training.critics.discriminator.eval()
+
+    def read(pictures: Tensor) -> Tensor:
+        logits: Tensor = discriminator(pictures).rank_logits if guide is None else guide(pictures)
+        return logits
+
     for name, split in (("train", train), ("val", val)):
         rng = _rng(training.seed, 0, 1 if name == "train" else 2)
         rows = torch.randperm(len(split), generator=rng)[:PAIRS].sort().values
@@ -370,7 +376,7 @@ def evaluate(
         target = split.target[rows.to(split.target.probs.device)]
         draws = draw_pairs(len(rows), PAIRS, rng)
         metrics[f"mixing_accuracy_{name}"] = mixing_accuracy(
-            training.model, discriminator, images, target, draws
+            training.model, read, images, target, draws
         )
         if name == "val":
             made = [
