@@ -79,7 +79,7 @@ def main() -> None:
     settings = dict(text.split("=", 1) for text in options.set)
     with tempfile.TemporaryDirectory() as folder, bar() as progress:
         data, run = Path(folder) / "data", Path(folder) / "run"
-        spec = PhantomSpec(subject=options.subject, train=1000, val=200, test=300, seed=1)
+        spec = PhantomSpec(subject=options.subject, train=1000, val=200, test=300, seed=7)
         build_phantom(spec, data, progress=progress)
         start = time.perf_counter()
         best = train_generator(
