@@ -64,7 +64,8 @@ def test_recipes_build_a_config_each() -> None:
     for name in ("paper", "default"):
         for arch in ("vq-f8", "light", "tiny"):
             structure = choose_recipe(name, arch, {}).structure
-            GeneratorConfig.from_dict({**structure, "num_ranks": 5, "arch": arch})
+            config = GeneratorConfig.from_dict({**structure, "num_ranks": 5, "arch": arch})
+            assert config.single_latent == (name == "paper")
 
 
 def test_settings_leave_the_recipe_they_start_from() -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -118,3 +119,9 @@ def levels_of_ranks(ranks: Tensor, num_ranks: int) -> Tensor:
     """
     steps = torch.arange(num_ranks - 1, device=ranks.device)
     return (ranks[:, None].float() - steps).clamp(0.0, 1.0)
+
+
+def step_rng(seed: int, epoch: int, step: int) -> torch.Generator:
+    """Return a generator whose stream belongs to one step of one run."""
+    state = np.random.SeedSequence([seed, epoch, step]).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state[0]) >> 1)

@@ -25,7 +25,6 @@ from dismix.generator.ema import AveragedWeights
 from dismix.generator.guide import Guide
 from dismix.generator.images import SplitImages
 from dismix.generator.losses import first_non_finite
-from dismix.generator.mixing_accuracy import draw_pairs, mixing_accuracy
 from dismix.generator.model import Generator
 from dismix.generator.objective import Critics, GeneratorObjective
 from dismix.generator.perceptual import LPIPS
@@ -33,11 +32,10 @@ from dismix.generator.recipe import Recipe
 from dismix.generator.reversal import reversal_ramp
 from dismix.generator.run_log import RunLog
 from dismix.generator.starting import start_from_data, start_pretrained, start_trunk
-from dismix.generator.step_draws import draw_step, with_gains
+from dismix.generator.step_draws import draw_step, step_rng, with_gains
 from dismix.generator.trunk import ConvTrunk
+from dismix.generator.validation import Reader, validate
 from dismix.progress import Progress
-
-PAIRS = 256
 
 
 @dataclass
@@ -65,6 +63,12 @@ class Training:
     seed: int
     epoch: int = 0
     best: dict[str, float] = field(default_factory=lambda: {"score": -math.inf, "epoch": -1})
+
+    @property
+    def reader(self) -> Reader:
+        """Who reads ranks from made pictures: the guide, or else the discriminator's head."""
+        guide, discriminator = self.objective.guide, self.critics.discriminator.eval()
+        return guide or (lambda images: discriminator(images).rank_logits)
 
     @property
     def modules(self) -> dict[str, nn.Module]:
@@ -111,7 +115,7 @@ def build_training(
     rows = torch.from_numpy(np.random.default_rng(seed).permutation(len(train))[:64])
     start = train.images(rows, device)
     levels = train.target.levels
-    rng = _rng(seed, 0, 0)
+    rng = step_rng(seed, 0, 0)
     start_from_data(model, start, levels[rows.to(levels.device)], rng, nonordinal=not published)
     objective = GeneratorObjective(model, critics, recipe, perceptual, levels.mean(0), guide).to(
         device
@@ -210,7 +214,9 @@ def run_training(
         training.epoch = epoch + 1
         if last or training.epoch % recipe.evaluate_every == 0:
             with training.average.applied():
-                metrics |= evaluate(training, train, val, accelerator.device)
+                metrics |= validate(
+                    training.model, training.reader, train, val, training.seed, accelerator.device
+                )
                 if metrics["score"] > training.best["score"]:
                     training.best = {"score": metrics["score"], "epoch": training.epoch}
                     if accelerator.is_main_process:
@@ -243,7 +249,7 @@ class _Steps:
         recipe, world = training.recipe, accelerator.num_processes
         if images.device.type == "cuda":
             images = images.contiguous(memory_format=torch.channels_last)
-        rng = _rng(training.seed, epoch + 1, step)
+        rng = step_rng(training.seed, epoch + 1, step)
         draws = draw_step(training.model, len(images) * world, rng)
         draws = draws.shard(accelerator.process_index, world).to(images.device)
         images = with_gains(images, draws.gains, recipe.jitter)
@@ -330,7 +336,7 @@ def _tend_codebooks(
         "ordinal": model.quantize_ordinal,
         "nonordinal": model.quantize,
     }
-    rng = _rng(training.seed, epoch + 1, 2**20)
+    rng = step_rng(training.seed, epoch + 1, 2**20)
     rows = torch.randperm(len(train), generator=rng)[:32]
     queries: dict[str, Tensor] = {}
     # Codes born near the end would have no time to find their place.
@@ -354,41 +360,6 @@ def _tend_codebooks(
     return metrics
 
 
-@torch.no_grad()
-def evaluate(
-    training: Training, train: SplitImages, val: SplitImages, device: torch.device
-) -> dict[str, float]:
-    """Return mixing accuracy on both splits, PSNR, and the score that picks the checkpoint."""
-    from dismix.generator.fidelity import psnr
-
-    metrics: dict[str, float] = {}
-    guide = training.objective.guide
-    discriminator = training.critics.discriminator.eval()
-
-    def read(pictures: Tensor) -> Tensor:
-        logits: Tensor = discriminator(pictures).rank_logits if guide is None else guide(pictures)
-        return logits
-
-    for name, split in (("train", train), ("val", val)):
-        rng = _rng(training.seed, 0, 1 if name == "train" else 2)
-        rows = torch.randperm(len(split), generator=rng)[:PAIRS].sort().values
-        images = split.images(rows, device)
-        target = split.target[rows.to(split.target.probs.device)]
-        draws = draw_pairs(len(rows), PAIRS, rng)
-        metrics[f"mixing_accuracy_{name}"] = mixing_accuracy(
-            training.model, read, images, target, draws
-        )
-        if name == "val":
-            made = [
-                training.model.decode(training.model.encode(part))
-                for part in torch.split(images, 32)
-            ]
-            metrics["psnr_val"] = float(psnr(torch.cat(made).clamp(-1, 1), images).mean())
-    # paper: it chooses by the mixing accuracy on training pairs, which rewards overfitting.
-    metrics["score"] = metrics["mixing_accuracy_val"]
-    return metrics
-
-
 def _set_lr(optimizer: torch.optim.Optimizer, recipe: Recipe, share: float) -> None:
     scale = 1.0
     if recipe.warmup and share < recipe.warmup:
@@ -398,9 +369,3 @@ def _set_lr(optimizer: torch.optim.Optimizer, recipe: Recipe, share: float) -> N
     for group in optimizer.param_groups:
         group.setdefault("first_lr", group["lr"])
         group["lr"] = group["first_lr"] * scale
-
-
-def _rng(seed: int, epoch: int, step: int) -> torch.Generator:
-    """Return a generator whose stream belongs to one step of one run."""
-    state = np.random.SeedSequence([seed, epoch, step]).generate_state(1, np.uint64)
-    return torch.Generator().manual_seed(int(state[0]) >> 1)
