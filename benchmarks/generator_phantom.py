@@ -1,6 +1,6 @@
 """What a tiny generator separates on the phantom knees, on a CPU.
 
-    python benchmarks/generator_phantom.py [--subject fundus] [--epochs N] [--set name=value]
+    python benchmarks/generator_phantom.py [--subject fundus] [--data-seed N] [--set name=value]
 
 Draws 1000/200/300 pictures of 64 px with the default annotators, trains `--arch tiny` with the
 default recipe, and measures on the test pictures, encoded without labels: how well the rank
@@ -73,13 +73,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--subject", default="knee", choices=["knee", "fundus"])
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="of the training")
+    parser.add_argument("--data-seed", type=int, default=7, help="of the pictures")
     parser.add_argument("--strip", type=Path, help="write a picture strip here")
     options = parser.parse_args()
     settings = dict(text.split("=", 1) for text in options.set)
     with tempfile.TemporaryDirectory() as folder, bar() as progress:
         data, run = Path(folder) / "data", Path(folder) / "run"
-        spec = PhantomSpec(subject=options.subject, train=1000, val=200, test=300, seed=7)
+        spec = PhantomSpec(
+            subject=options.subject, train=1000, val=200, test=300, seed=options.data_seed
+        )
         build_phantom(spec, data, progress=progress)
         start = time.perf_counter()
         best = train_generator(

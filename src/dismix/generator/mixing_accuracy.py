@@ -3,7 +3,7 @@
 Random pairs, random lambda: decode the mix of their ordinal codes and compare the rank that
 a reader sees with the rank the mix should have. The paper's reader is the discriminator's
 rank head; where there is a guide, that reads instead, since the head learned too little to
-choose by (0.23 to 0.38 in every trial). Both took part in training, so this proves little by
+choose by. Both took part in training, so this proves little by
 itself: judge a generator by a grader that did not.
 """
 

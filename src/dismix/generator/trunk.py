@@ -65,8 +65,8 @@ class ConvTrunk(_KeepsStatistics):
 
 
 def _stage(before: int, after: int) -> list[nn.Module]:
-    # Batch normalisation, since group normalisation learned the phantom's rank many times
-    # slower (76 against 97 % after the same minute).
+    # Batch normalisation, since group normalisation learned the phantom's rank much
+    # more slowly.
     conv = nn.Conv2d(before, after, 3, padding=1, bias=False)
     return [conv, nn.BatchNorm2d(after), nn.ReLU()]
 
