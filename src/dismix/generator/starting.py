@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from dismix.generator.codebook import Codebook
+from dismix.generator.guide import Guide
 from dismix.generator.model import Generator
-from dismix.generator.trunk import Lite0Trunk
+from dismix.generator.trunk import ConvTrunk, Lite0Trunk
 from dismix.generator.weights import (
     find_weights,
     load_pretrained,
@@ -168,3 +169,22 @@ def start_trunk(model: Generator) -> bool:
     given = {name: t for name, t in load_weights(path).items() if name in wanted}
     backbone.load_state_dict(given)
     return True
+
+
+def start_from_guide(model: Generator, guide: Guide) -> bool:
+    """Let the ordinal trunk begin as the guide's; return whether they are of one kind.
+
+    Args:
+        model: Generator with or without a trunk.
+        guide: Trained grader.
+    """
+    trunk = model.ordinal_trunk
+    if isinstance(trunk, ConvTrunk) and guide.trunk is not None:
+        trunk.load_state_dict(guide.trunk.state_dict())
+        return True
+    if isinstance(trunk, Lite0Trunk) and guide.backbone is not None:
+        wanted = trunk.backbone.state_dict()
+        given = guide.backbone.state_dict()
+        trunk.backbone.load_state_dict({name: t for name, t in given.items() if name in wanted})
+        return True
+    return False

@@ -31,9 +31,13 @@ from dismix.generator.perceptual import LPIPS
 from dismix.generator.recipe import Recipe
 from dismix.generator.reversal import reversal_ramp
 from dismix.generator.run_log import RunLog
-from dismix.generator.starting import start_from_data, start_pretrained, start_trunk
+from dismix.generator.starting import (
+    start_from_data,
+    start_from_guide,
+    start_pretrained,
+    start_trunk,
+)
 from dismix.generator.step_draws import draw_step, step_rng, with_gains
-from dismix.generator.trunk import ConvTrunk
 from dismix.generator.validation import Reader, validate
 from dismix.progress import Progress
 
@@ -104,8 +108,8 @@ def build_training(
     if weights is not None:
         published = start_pretrained(model, weights, freeze=recipe.freeze)
     start_trunk(model)
-    if guide is not None and guide.trunk is not None and isinstance(model.ordinal_trunk, ConvTrunk):
-        model.ordinal_trunk.load_state_dict(guide.trunk.state_dict())
+    if guide is not None:
+        start_from_guide(model, guide)
     if recipe.freeze_trunk and model.ordinal_trunk is not None:
         model.ordinal_trunk.requires_grad_(False)
     model.to(device)
@@ -137,7 +141,12 @@ def build_training(
         "critics": torch.optim.Adam(
             [
                 {"params": [*critics.discriminator.parameters()], "lr": recipe.lr_critic},
-                {"params": [*critics.adversaries.parameters()], "lr": recipe.lr_adversary},
+                # Constant: while the codes settle, their readers must catch up.
+                {
+                    "params": [*critics.adversaries.parameters()],
+                    "lr": recipe.lr_adversary,
+                    "constant": True,
+                },
             ],
             betas=betas,
             fused=fused,
@@ -368,4 +377,4 @@ def _set_lr(optimizer: torch.optim.Optimizer, recipe: Recipe, share: float) -> N
         scale = 0.5 * (1 + math.cos(math.pi * (share - recipe.warmup) / (1 - recipe.warmup)))
     for group in optimizer.param_groups:
         group.setdefault("first_lr", group["lr"])
-        group["lr"] = group["first_lr"] * scale
+        group["lr"] = group["first_lr"] * (1.0 if group.get("constant") else scale)

@@ -108,8 +108,10 @@ class Lite0Trunk(_KeepsStatistics):
 
     def forward(self, images: Tensor, features: Tensor | None) -> Tensor:
         """Return (B, F, H/16, W/16) of images (B, 1 or 3, H, W) in [-1, 1]."""
-        # Its statistics are ours: pretrained on RGB in [-1, 1].
-        middle, deep = self.backbone(images.expand(-1, 3, -1, -1))
+        # As the guide sees them, from which the trunk may start; its statistics are ours,
+        # pretrained on RGB in [-1, 1].
+        seen = 0.5 * without_colour(images).expand(-1, 3, -1, -1)
+        middle, deep = self.backbone(seen)
         deep = F.interpolate(deep, size=middle.shape[-2:], mode="nearest")
         return torch.cat([middle, deep], dim=1)
 
