@@ -1,0 +1,213 @@
+"""Feature extractors: timm's networks by name, and a tiny one for CPUs and tests.
+
+Images come in [-1, 1], grey or RGB; each backbone turns them into what it was pretrained on.
+Weights come from a file, from the weight folders (`DISMIX_WEIGHTS`) or from timm, and never
+silently from nowhere.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dismix.errors import DisMixError
+from dismix.generator.weights import find_weights, load_weights, weight_folders
+from dismix.registry import near_names
+
+TINY = "tiny"
+FILES = {
+    "vgg16": "vgg16_imagenet_features_and_lpips_heads",
+    "tf_efficientnet_lite0": "tf_efficientnet_lite0_imagenet",
+}
+"""Names, without suffix, of weight files that are not called like their backbone."""
+
+# Heads and other parts of published files that a feature extractor has no use for.
+_SURPLUS = ("classifier.", "head.", "fc.", "pre_logits.", "lin0.", "lin1.", "lin2.", "lin3.",
+            "lin4.", "head_dist.")  # fmt: skip
+
+
+class Backbone(nn.Module):
+    """A feature extractor.
+
+    Args:
+        trunk: Maps normalised RGB (B, 3, H, W) to features (B, d, h, w).
+        name: For messages and files.
+        out_dim: d.
+        relu_out: Whether features are never negative.
+        mean: Of the pretraining images, RGB in [0, 1].
+        std: Their deviation.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(
+        self,
+        trunk: nn.Module,
+        name: str,
+        out_dim: int,
+        *,
+        relu_out: bool,
+        mean: tuple[float, ...] = (0.5, 0.5, 0.5),
+        std: tuple[float, ...] = (0.5, 0.5, 0.5),
+    ) -> None:
+        super().__init__()
+        self.trunk, self.name, self.out_dim, self.relu_out = trunk, name, out_dim, relu_out
+        # (x + 1) / 2 - mean) / std as one subtraction and one division of x.
+        self.register_buffer("mean", 2 * torch.tensor(mean).view(-1, 1, 1) - 1, persistent=False)
+        self.register_buffer("deviation", 2 * torch.tensor(std).view(-1, 1, 1), persistent=False)
+
+    def forward_map(self, images: Tensor) -> Tensor:
+        """Return features (B, d, h, w) of images (B, 1 or 3, H, W) in [-1, 1]."""
+        if images.shape[1] == 1:
+            images = images.expand(-1, 3, -1, -1)
+        features: Tensor = self.trunk((images - self.mean) / self.deviation)
+        return features
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return features (B, d) averaged over the picture, float32."""
+        return self.forward_map(images).float().mean(dim=(2, 3))
+
+
+class _TimmTrunk(nn.Module):
+    """A timm network without its head; tokens and channels-last maps become (B, d, h, w)."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.network = network
+        self.prefix = int(getattr(network, "num_prefix_tokens", 0))
+        self.channels_last = getattr(network, "output_fmt", "NCHW") == "NHWC"
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.network.forward_features(images)
+        if features.ndim == 3:
+            tokens = features[:, self.prefix :]
+            side = round(tokens.shape[1] ** 0.5)
+            return tokens.transpose(1, 2).reshape(len(tokens), -1, side, tokens.shape[1] // side)
+        return features.permute(0, 3, 1, 2) if self.channels_last else features
+
+
+def _tiny() -> Backbone:
+    layers: list[nn.Module] = []
+    before = 3
+    for after in (12, 24, 48):
+        layers += [nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False)]
+        layers += [nn.BatchNorm2d(after), nn.ReLU()]
+        before = after
+    layers += [nn.Conv2d(before, before, 3, padding=1, bias=False)]
+    layers += [nn.BatchNorm2d(before), nn.ReLU()]
+    return Backbone(nn.Sequential(*layers), TINY, before, relu_out=True)
+
+
+def create_backbone(name: str, *, weights: str | Path | None = "auto") -> Backbone:
+    """Build a backbone.
+
+    Args:
+        name: "tiny", or any name timm knows.
+        weights: A file; "auto" searches the weight folders and stops when there is none;
+            "timm" lets timm download; None or "none" starts from nothing. "tiny" has none.
+
+    Raises:
+        DisMixError: Unknown name (near ones are offered), no weights, or those of another
+            architecture.
+
+    Example:
+        >>> create_backbone("tiny").forward_map(torch.zeros(2, 1, 32, 32)).shape
+        torch.Size([2, 48, 4, 4])
+    """
+    if name == TINY:
+        backbone = _tiny()
+        if weights not in (None, "none", "auto", "timm"):
+            _load_trunk(backbone.trunk, load_weights(str(weights)), name, Path(str(weights)))
+        return backbone
+    timm = _timm()
+    # What follows a dot names one of several sets of published weights.
+    base = name.split(".", maxsplit=1)[0]
+    if base not in timm.list_models():
+        raise DisMixError(
+            f"unknown backbone '{name}'", cure=near_names(name, [TINY, *timm.list_models()])
+        )
+    if weights == "auto":
+        weights = _found(name, FILES.get(base))
+    network = _timm_network(timm, name, pretrained=weights == "timm")
+    if weights not in (None, "none", "timm"):
+        _load_trunk(network, load_weights(str(weights)), name, Path(str(weights)))
+    trunk = _TimmTrunk(network)
+    settings = network.pretrained_cfg
+    dim, positive = _probed(trunk, settings)
+    return Backbone(trunk, name, dim, relu_out=positive, mean=settings["mean"], std=settings["std"])
+
+
+def _timm() -> Any:
+    from dismix._compat import import_torchvision
+
+    import_torchvision()
+    import timm
+
+    return timm
+
+
+def _timm_network(timm: Any, name: str, *, pretrained: bool) -> Any:
+    try:
+        network = timm.create_model(name, pretrained=pretrained, num_classes=0)
+    except Exception as error:  # Whatever the download raises, the cure is the same.
+        if not pretrained:
+            raise
+        raise DisMixError(
+            f"timm could not fetch the weights of '{name}' ({str(error).splitlines()[0]})",
+            cure="download them elsewhere and give the file with --weights",
+        ) from error
+    if hasattr(network, "pre_logits"):
+        # The fully connected layers of VGG: nine tenths of its weights, tied to 224 pixels.
+        network.pre_logits = nn.Identity()
+    return network
+
+
+def _found(name: str, also: str | None) -> Path:
+    """Return the weight file called like the backbone, or by the other name it may have."""
+    for file in (name, also):
+        path = None if file is None else find_weights(file)
+        if path is not None:
+            return path
+    raise DisMixError(
+        f"no weights of '{name}' found",
+        cure=f"put {also or name}.safetensors into {weight_folders()[0]}, give a file with "
+        "--weights, let timm download with --weights timm, or start from nothing with "
+        "--weights none",
+    )
+
+
+def _load_trunk(trunk: nn.Module, state: Mapping[str, Tensor], name: str, file: Path) -> None:
+    """Load published weights, refusing those of another architecture by the first difference."""
+    wanted = trunk.state_dict()
+    for key, tensor in wanted.items():
+        if key.endswith("num_batches_tracked"):
+            continue
+        found = "missing" if key not in state else str(tuple(state[key].shape))
+        if found != str(tuple(tensor.shape)):
+            raise DisMixError(
+                f"does not hold '{name}': '{key}' is {found}, not {tuple(tensor.shape)}",
+                file=file,
+                cure="give the weights of this backbone, or name the backbone they belong to",
+            )
+    surplus = [k for k in state if k not in wanted and not k.startswith(_SURPLUS)]
+    if surplus:
+        raise DisMixError(
+            f"does not hold '{name}', which has no '{surplus[0]}'",
+            file=file,
+            cure="give the weights of this backbone, or name the backbone they belong to",
+        )
+    trunk.load_state_dict({k: v for k, v in state.items() if k in wanted}, strict=False)
+
+
+@torch.no_grad()
+def _probed(trunk: nn.Module, settings: Mapping[str, Any]) -> tuple[int, bool]:
+    """Return the number of features and whether none is negative, seen on noise."""
+    side = settings["input_size"][-1] if settings.get("fixed_input_size") else 64
+    mode = trunk.training
+    noise = torch.randn(1, 3, side, side, generator=torch.Generator().manual_seed(0))
+    features = trunk.eval()(noise)
+    trunk.train(mode)
+    return features.shape[1], bool(features.min() >= 0)
