@@ -1,0 +1,64 @@
+"""All mixers by name, with their paper, cost and needs; importing this loads no torch."""
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from dismix.registry import Registry
+
+if TYPE_CHECKING:
+    from dismix.mixing.base import Mixer
+
+
+@dataclass(frozen=True)
+class MixerEntry:
+    """One line about a mixer.
+
+    Attributes:
+        name: As users write it.
+        where: Module and factory, "module:name"; the factory takes ``num_ranks`` and options.
+        summary: What it does.
+        paper: Who proposed it.
+        cost: What it adds to a training step.
+        needs: What it asks for beside images and targets, "nothing" or a few words.
+    """
+
+    name: str
+    where: str
+    summary: str
+    paper: str
+    cost: str
+    needs: str = "nothing"
+
+    def load(self) -> "type[Mixer]":
+        """Import the mixer's class."""
+        module, _, name = self.where.partition(":")
+        factory: type[Mixer] = getattr(import_module(module), name)
+        return factory
+
+
+MIXERS: Registry[MixerEntry] = Registry("mixer")
+
+_HERE = "dismix.mixing."
+for _entry in (
+    MixerEntry(
+        "mixup", _HERE + "mixup:Mixup", "weighted mean of two images",
+        "Zhang et al., ICLR 2018", "one blend",
+    ),
+):  # fmt: skip
+    MIXERS.register(_entry.name)(_entry)
+
+
+def create_mixer(name: str, num_ranks: int | None = None, **options: Any) -> "Mixer":
+    """Make a mixer by name.
+
+    Args:
+        name: See ``list(MIXERS)``.
+        num_ranks: C.
+        **options: Of the mixer and of :class:`~dismix.mixing.base.Mixer`.
+
+    Example:
+        >>> create_mixer("mixup", 5, alpha=0.4).p
+        0.5
+    """
+    return MIXERS[name].load()(num_ranks, **options)

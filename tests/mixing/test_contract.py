@@ -1,0 +1,265 @@
+"""What every mixer promises, whichever it is: one contract over the whole registry."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from dismix.errors import DisMixError
+from dismix.labels import OrdinalTarget
+from dismix.mixing.base import Mixer
+from dismix.mixing.registry import MIXERS, create_mixer
+
+RANKS = 5
+
+# Mixers that need more than images and targets say here how a test gets them.
+MAKERS: dict[str, Callable[..., Mixer]] = {}
+
+
+def tiny_model(channels: int = 3) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(channels, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(4),
+        nn.Flatten(),
+        nn.Dropout(0.5),
+        nn.Linear(64, RANKS),
+    )
+
+
+def make(name: str, channels: int = 3, **options: Any) -> Mixer:
+    if name in MAKERS:
+        return MAKERS[name](channels=channels, **options)
+    torch.manual_seed(0)
+    return create_mixer(name, RANKS, model=tiny_model(channels), **options)
+
+
+def batch(size: int = 7, channels: int = 3, height: int = 32, width: int = 32):
+    generator = torch.Generator().manual_seed(size)
+    images = torch.rand(size, channels, height, width, generator=generator) * 2 - 1
+    return images, torch.randint(RANKS, (size,), generator=generator)
+
+
+@pytest.fixture(params=list(MIXERS))
+def name(request) -> str:
+    return request.param
+
+
+def test_labels_come_out_soft_and_float32(name):
+    images, labels = batch()
+    soft = torch.nn.functional.one_hot(labels, RANKS).float()
+    for given in (labels, soft, soft.double()):
+        out, targets = make(name, p=1.0)(images, given)
+        assert out.shape == images.shape
+        assert out.dtype == images.dtype
+        assert targets.shape == (7, RANKS)
+        assert targets.dtype == torch.float32
+        assert torch.allclose(targets.sum(1), torch.ones(7), atol=1e-5)
+        assert bool((targets >= 0).all())
+        assert bool(out.isfinite().all())
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_any_batch_and_any_channels(name, size, channels):
+    images, labels = batch(size, channels)
+    out, targets = make(name, channels, p=1.0)(images, labels)
+    assert out.shape == images.shape
+    assert targets.shape == (size, RANKS)
+
+
+@pytest.mark.parametrize("shape", [(32, 48), (35, 29)])
+def test_any_size(name, shape):
+    images, labels = batch(4, 3, *shape)
+    out, _ = make(name, p=1.0)(images, labels)
+    assert out.shape == images.shape
+
+
+def test_never_in_place(name):
+    images, labels = batch()
+    before = images.clone(), labels.clone()
+    for p in (0.0, 0.5, 1.0):
+        make(name, p=p)(images, labels)
+    assert torch.equal(images, before[0])
+    assert torch.equal(labels, before[1])
+    assert not images.requires_grad
+
+
+@pytest.mark.parametrize("how", ["eval", "disabled", "p=0"])
+def test_identity(name, how):
+    images, labels = batch()
+    mix = make(name, p=0.0 if how == "p=0" else 1.0)
+    if how == "eval":
+        mix.eval()
+    elif how == "disabled":
+        mix.enabled = False
+    out, targets, info = mix(images, labels, return_info=True)
+    assert torch.equal(out, images)
+    assert torch.equal(targets.argmax(1), labels)
+    assert torch.equal(targets.amax(1), torch.ones(7))
+    assert not info.mixed.any()
+    assert torch.equal(info.index, torch.arange(7))
+
+
+def test_target_in_target_out(name):
+    images, labels = batch()
+    target = OrdinalTarget.from_labels(labels, RANKS)
+    mix = make(name, p=0.5)
+    _, out = mix(images, target)
+    assert isinstance(out, OrdinalTarget)
+    mixed = mix.last.mixed
+    assert 0 < mixed.sum() < 7
+    assert torch.equal(out.clean, ~mixed)
+    assert torch.equal(out.probs[~mixed], target.probs[~mixed])
+    _, tensor = make(name, p=0.5)(images, labels)
+    assert torch.equal(out.probs, tensor)
+
+
+def test_rows_left_alone_are_untouched(name):
+    images, labels = batch(8)
+    mix = make(name, p=0.5)
+    out, _, info = mix(images, labels, return_info=True)
+    assert 0 < info.mixed.sum() < 8
+    assert torch.equal(out[~info.mixed], images[~info.mixed])
+    assert torch.equal(info.lam[~info.mixed], torch.ones(int((~info.mixed).sum())))
+
+
+def test_info_agrees_with_targets(name):
+    images, labels = batch(8)
+    mix = make(name, p=1.0)
+    _, targets, info = mix(images, labels, return_info=True)
+    assert info is mix.last
+    assert info.method == name
+    assert info.lam.shape == (8,)
+    assert bool(((info.lam >= 0) & (info.lam <= 1 + 1e-6)).all())
+    if (info.index >= 0).all():
+        ranks = info.source_weights() @ labels.float()
+        assert torch.allclose(targets @ torch.arange(float(RANKS)), ranks, atol=1e-4)
+    if info.mask is not None:
+        assert info.mask.shape == (8, 1, 32, 32)
+    for rule in ("dominant", "sample", "rounded"):
+        hard = info.hard_labels(rule, torch.Generator().manual_seed(0))
+        assert hard.shape == (8,)
+        assert hard.dtype == torch.long
+
+
+@pytest.mark.parametrize("form", ["cumulative", "rank", "unimodal"])
+def test_forms_keep_the_expected_rank(name, form):
+    images, labels = batch(8)
+    _, soft = make(name, p=1.0)(images, labels)
+    _, other = make(name, p=1.0, target=form)(images, labels)
+    rank = soft @ torch.arange(float(RANKS))
+    if form == "cumulative":
+        assert other.shape == (8, RANKS - 1)
+        other = other.sum(1)
+    elif form == "unimodal":
+        assert bool(((other > 1e-6).sum(1) <= 2).all())
+        other = other @ torch.arange(float(RANKS))
+    assert torch.allclose(other, rank, atol=1e-4)
+
+
+def test_same_seed_same_mixes_and_state_dict_resumes(name):
+    images, labels = batch()
+    first, second = make(name, p=1.0, seed=3), make(name, p=1.0, seed=3)
+    assert torch.equal(first(images, labels)[0], second(images, labels)[0])
+    state = copy.deepcopy(first.state_dict())
+    after, again = first(images, labels)[0], make(name, p=1.0, seed=9)
+    again.load_state_dict(state)
+    assert torch.equal(again(images, labels)[0], after)
+    assert list(state) == ["_extra_state"]
+
+
+def test_global_random_state_is_left_alone(name):
+    images, labels = batch()
+    mix = make(name, p=1.0)
+    before = torch.get_rng_state()
+    mix(images, labels)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_draws_are_replayable(name):
+    images, labels = batch()
+    mix = make(name, p=1.0)
+    target = OrdinalTarget.from_labels(labels, RANKS)
+    draws = mix.draw(images, target)
+    state = mix.get_extra_state()
+    one, two = (mix.replay(images, target, draws, mix.access()) for _ in range(2))
+    assert torch.equal(one.images, two.images)
+    assert torch.equal(one.target.probs, two.target.probs)
+    assert torch.equal(mix.get_extra_state(), state)
+
+
+def test_rate_is_p_and_not_p_squared(name):
+    images, labels = batch(50, 1, 16, 16)
+    mix, target = make(name, 1, p=0.3), OrdinalTarget.from_labels(labels, RANKS)
+    count = sum(len(mix.draw(images, target).rows) for _ in range(20))
+    assert abs(count - 300) < 3 * (1000 * 0.3 * 0.7) ** 0.5
+    _, _, info = mix(images, labels, return_info=True)
+    assert 0 < info.mixed.sum() < 30
+
+
+def test_batch_mode_is_all_or_nothing(name):
+    images, labels = batch(6)
+    mix = make(name, p=0.5, p_mode="batch")
+    counts = {int(mix(images, labels, return_info=True)[2].mixed.sum()) for _ in range(12)}
+    assert counts == {0, 6}
+
+
+def test_works_under_autocast_and_in_bfloat16(name):
+    images, labels = batch()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out, targets = make(name, p=1.0)(images, labels)
+    assert targets.dtype == torch.float32
+    assert out.dtype == images.dtype
+    half, targets = make(name, p=1.0)(images.bfloat16(), labels)
+    assert half.dtype == torch.bfloat16
+    assert targets.dtype == torch.float32
+
+
+def test_copies_and_pickles(name):
+    images, labels = batch()
+    mix = make(name, p=1.0)
+    twin = copy.deepcopy(mix)
+    assert torch.equal(mix(images, labels)[0], twin(images, labels)[0])
+    reborn = pickle.loads(pickle.dumps(mix))
+    assert torch.equal(mix(images, labels)[0], reborn(images, labels)[0])
+
+
+def test_walks_like_a_module(name):
+    seen: list[nn.Module] = []
+    mix = make(name)
+    mix.apply(seen.append)
+    assert mix in seen
+    assert not list(mix.parameters())
+    assert MIXERS[name].name in repr(mix).lower() or "mix" in repr(mix).lower()
+
+
+def test_wrong_input_is_one_line(name):
+    images, labels = batch()
+    mix = make(name)
+    with pytest.raises(DisMixError, match="floating point"):
+        mix((images * 255).to(torch.uint8), labels)
+    with pytest.raises(DisMixError, match="7 images came with 6 targets"):
+        mix(images, labels[:6])
+    with pytest.raises(DisMixError, match=r"outside 0\.\.4"):
+        mix(images, labels + 5)
+    with pytest.raises(DisMixError, match="p must lie"):
+        make(name, p=1.5)
+    with pytest.raises(DisMixError, match="target form"):
+        make(name, target="softt")
+
+
+def test_gradients_reach_the_images_of_plain_mixers(name):
+    if MIXERS[name].needs != "nothing":
+        pytest.skip("only for mixers that are formulas of the pixels")
+    images, labels = batch()
+    leaf = images.clone().requires_grad_()
+    out, _ = make(name, p=1.0)(leaf, labels)
+    gradient: Tensor = torch.autograd.grad(out.sum(), leaf)[0]
+    assert bool(gradient.isfinite().all())
+    assert float(gradient.sum()) == pytest.approx(images.numel(), rel=0.6)
