@@ -1,0 +1,201 @@
+"""The four policies against the paper's table, written out row by row; draws that replay."""
+
+import itertools
+
+import pytest
+import torch
+
+from dismix.errors import DisMixError
+from dismix.generator.codes import Codes
+from dismix.labels import OrdinalTarget
+from dismix.mixing.policies import mix_codes, mix_targets
+from dismix.mixing.policy_draws import (
+    GROUPS,
+    POLICIES,
+    PartnerIndex,
+    PolicyDraws,
+    draw_numbers,
+    named_policies,
+    neighbouring_rank,
+    policy_draws,
+)
+
+
+def random_codes(count: int, seed: int) -> Codes:
+    rng = torch.Generator().manual_seed(seed)
+    return Codes(
+        torch.randn(count, 3, 2, 2, generator=rng), torch.randn(count, 4, 5, 5, generator=rng)
+    )
+
+
+def every_case() -> PolicyDraws:
+    """All policies, both givers, several lam, in one batch."""
+    cases = list(itertools.product(range(4), (0.0001, 0.3, 0.9), (False, True)))
+    count = len(cases)
+    return PolicyDraws(
+        policy=torch.tensor([case[0] for case in cases]),
+        lam=torch.tensor([case[1] for case in cases]),
+        from_partner=torch.tensor([case[2] for case in cases]),
+        partner=torch.arange(count),
+        asked=torch.arange(count) % 5,
+        adjacent=torch.ones(count, dtype=torch.bool),
+    )
+
+
+def table_one(policy, lam, swapped, i, j, x, r_i, r_j, r_x):
+    """One row of the paper's Table 1: ordinal code, non-ordinal code, rank."""
+    (o_i, n_i), (o_j, n_j), (o_x, n_x) = i, j, x
+    if policy == "ordinal_mix":
+        return lam * o_i + (1 - lam) * o_j, n_j if swapped else n_i, lam * r_i + (1 - lam) * r_j
+    if policy == "nonordinal_mix":
+        o, r = (o_j, r_j) if swapped else (o_i, r_i)
+        return o, lam * n_i + (1 - lam) * n_j, r
+    if policy == "order_swap":
+        return (o_j, n_i, r_j) if swapped else (o_i, n_j, r_i)
+    return lam * o_i + (1 - lam) * o_x, n_x if swapped else n_i, lam * r_i + (1 - lam) * r_x
+
+
+def test_policies_are_the_papers_table():
+    draws = every_case()
+    count = len(draws)
+    i, j, x = (random_codes(count, seed) for seed in range(3))
+    r_i, r_j = torch.arange(count) % 5, (3 * torch.arange(count) + 1) % 5
+    targets = [OrdinalTarget.from_labels(r, 5) for r in (r_i, r_j)]
+    mixed, labels = mix_codes(draws, i, j, x), mix_targets(draws, *targets)
+    for row in range(count):
+        lam = draws.lam[row].item()
+        ordinal, nonordinal, rank = table_one(
+            POLICIES[int(draws.policy[row])], lam, bool(draws.from_partner[row]),
+            *((c.ordinal[row], c.nonordinal[row]) for c in (i, j, x)),
+            int(r_i[row]), int(r_j[row]), int(draws.asked[row]),
+        )  # fmt: skip
+        torch.testing.assert_close(mixed.ordinal[row], ordinal)
+        torch.testing.assert_close(mixed.nonordinal[row], nonordinal)
+        low = int(rank)
+        law = torch.zeros(6)
+        law[low], law[low + 1] = low + 1 - rank, rank - low
+        torch.testing.assert_close(labels.probs[row], law[:5], atol=1e-5, rtol=0)
+    assert not labels.clean.any()
+
+
+def test_vote_shares_are_mixed_as_laws():
+    draws = every_case()
+    rng = torch.Generator().manual_seed(3)
+    a, b = (
+        OrdinalTarget.from_votes(torch.randint(5, (len(draws), 5), generator=rng), 5)
+        for _ in range(2)
+    )
+    made = mix_targets(draws, a, b)
+    for row in range(len(draws)):
+        lam, policy = draws.lam[row], POLICIES[int(draws.policy[row])]
+        second = b.probs[row]
+        if policy == "generate_and_mix":
+            second = torch.eye(5)[int(draws.asked[row])]
+        if policy in GROUPS["preserving"]:
+            lam = 0.0 if draws.from_partner[row] else 1.0
+        whole = float(a.probs[row].max()) == 1 and float(second.max()) == 1
+        if not whole:
+            torch.testing.assert_close(made.probs[row], lam * a.probs[row] + (1 - lam) * second)
+
+
+def test_rows_without_generated_pictures_need_none():
+    draws = every_case()[:18]
+    i, j = random_codes(18, 0), random_codes(18, 1)
+    with_any, without = mix_codes(draws, i, j, random_codes(18, 2)), mix_codes(draws, i, j, None)
+    assert torch.equal(with_any.ordinal, without.ordinal)
+    assert torch.equal(with_any.nonordinal, without.nonordinal)
+
+
+def test_partners_are_neighbours_drawn_uniformly():
+    ranks = torch.tensor([0] * 3 + [1] * 20 + [2] * 5 + [4] * 4)
+    index = PartnerIndex(ranks, 5)
+    rng = torch.Generator().manual_seed(0)
+    anchors = torch.full((20000,), 1)
+    partner, adjacent = index.choose(anchors, torch.rand(20000, generator=rng).double())
+    counts = torch.bincount(partner, minlength=len(ranks))
+    assert adjacent.all() and counts[3:23].sum() == 0 and counts[28:].sum() == 0
+    wanted = torch.full((8,), 20000 / 8)
+    got = torch.cat([counts[:3], counts[23:28]]).float()
+    assert ((got - wanted).abs() < 5 * wanted.sqrt()).all()
+    balanced, _ = index.choose(anchors, torch.rand(20000, generator=rng).double(), balanced=True)
+    assert abs((ranks[balanced] == 0).float().mean() - 0.5) < 0.02
+
+
+def test_a_rank_without_neighbours_gets_another_image_of_its_own():
+    index = PartnerIndex(torch.tensor([0, 0, 2, 2, 2, 4]), 5)
+    uniform = torch.linspace(0, 0.999, 50).double()
+    for row, rank, others in ((3, 2, {2, 4}), (0, 0, {1}), (5, 4, {5})):
+        anchors, rows = torch.full((50,), rank), torch.full((50,), row)
+        partner, adjacent = index.choose(anchors, uniform, rows)
+        assert set(partner.tolist()) == others and not adjacent.any()
+    # A rank that no stored image has still gets an answer.
+    partner, adjacent = index.choose(torch.tensor([3]), torch.tensor([0.5]))
+    assert adjacent.all() and partner.item() in range(6)
+
+
+def test_draws_are_the_same_for_a_longer_row():
+    short = draw_numbers(7, torch.Generator().manual_seed(5))
+    long = draw_numbers(5000, torch.Generator().manual_seed(5))
+    assert torch.equal(short, long[:7])
+
+
+def test_policies_and_ratios_follow_their_laws():
+    index = PartnerIndex(torch.arange(40) % 5, 5)
+    numbers = draw_numbers(20000, torch.Generator().manual_seed(1))
+    ranks = torch.arange(20000) % 5
+    draws = policy_draws(numbers, ranks, index)
+    shares = torch.bincount(draws.policy, minlength=4) / len(draws)
+    assert ((shares - 0.25).abs() < 0.015).all()
+    assert ((draws.lam > 0) & (draws.lam < 1)).all() and abs(draws.lam.mean() - 0.5) < 0.01
+    assert abs(draws.lam.var() - 1 / 12) < 0.003
+    assert ((draws.asked - ranks).abs() == 1).all()
+    assert draws.asked.min() == 0 and draws.asked.max() == 4
+    peaked = policy_draws(numbers, ranks, index, ["order_swap"], alpha=8.0)
+    assert set(peaked.policy.tolist()) == {2}
+    assert abs(peaked.lam.var() - 1 / (4 * 17)) < 0.002
+
+
+def test_anchors_can_be_balanced_over_ranks():
+    ranks = torch.tensor([0] * 90 + [3] * 10)
+    index = PartnerIndex(ranks, 4)
+    uniform = torch.rand(5000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert abs((ranks[index.anchors(uniform)] == 3).float().mean() - 0.1) < 0.02
+    balanced = index.anchors(uniform, balanced=True)
+    assert abs((ranks[balanced] == 3).float().mean() - 0.5) < 0.03
+    assert set(balanced.tolist()) == set(range(100))
+
+
+def test_neighbours_stay_on_the_scale():
+    ranks, low = torch.tensor([0, 1, 1, 2]), torch.tensor([0.1, 0.1, 0.9, 0.9])
+    assert neighbouring_rank(ranks, low, 3).tolist() == [1, 0, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: named_policies("ordinal_mx"), "did you mean 'ordinal_mix'"),
+        (lambda: named_policies([]), "no policy"),
+        (lambda: PartnerIndex(torch.tensor([0, 5]), 5), "rank 5 is outside 0..4"),
+        (lambda: PartnerIndex(torch.tensor([2, 2]), 5).require_two_ranks("x.csv"), "rank 2"),
+        (
+            lambda: policy_draws(
+                draw_numbers(1, torch.Generator()),
+                torch.tensor([0]),
+                PartnerIndex(torch.tensor([0, 1]), 2),
+                alpha=0.0,
+            ),
+            "alpha is 0",
+        ),
+        (
+            lambda: mix_targets(
+                every_case()[:1],
+                OrdinalTarget.from_labels([0], 3),
+                OrdinalTarget.from_labels([0], 5),
+            ),
+            "3 ranks, the generator 5",
+        ),
+    ],
+)
+def test_mistakes_are_named(call, words):
+    with pytest.raises(DisMixError, match=words):
+        call()
