@@ -150,6 +150,8 @@ def _timm() -> Any:
 
 
 def _timm_network(timm: Any, name: str, *, pretrained: bool) -> Any:
+    if name.startswith("vgg") and not pretrained:
+        return _vgg(timm, name)
     try:
         network = timm.create_model(name, pretrained=pretrained, num_classes=0)
     except Exception as error:  # Whatever the download raises, the cure is the same.
@@ -160,8 +162,23 @@ def _timm_network(timm: Any, name: str, *, pretrained: bool) -> Any:
             cure="download them elsewhere and give the file with --weights",
         ) from error
     if hasattr(network, "pre_logits"):
-        # The fully connected layers of VGG: nine tenths of its weights, tied to 224 pixels.
         network.pre_logits = nn.Identity()
+    return network
+
+
+def _vgg(timm: Any, name: str) -> Any:
+    """Build a VGG without its fully connected layers: nine tenths of it, tied to 224 pixels."""
+    with torch.device("meta"):  # Filling what is thrown away takes a second or more.
+        network = timm.create_model(name, num_classes=0)
+    network.pre_logits = nn.Identity()
+    network.to_empty(device="cpu")
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.BatchNorm2d):
+            module.reset_parameters()
     return network
 
 

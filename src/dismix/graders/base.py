@@ -141,7 +141,11 @@ class Grader(nn.Module, ABC):
         stages: Phases of training; may be set in ``__init__`` from the configuration.
         min_batch: Fewest images that a training step needs.
         uses_reference: Whether predictions need `fit_reference`.
+        exportable: Whether `grade` can be traced (no loop that depends on values).
         config_type: The method's configuration.
+        name: The method's name in the registry.
+        about: What a trained grader knows of its data: names of the ranks, size of the
+            images and the like, see `dismix.graders.saving`.
         reference: Tensors that `fit_reference` leaves behind, of any size: they go into
             ``state_dict`` and follow the module to its device.
     """
@@ -149,6 +153,7 @@ class Grader(nn.Module, ABC):
     stages: tuple[Stage, ...] = (Stage("fit", 1.0),)
     min_batch: int = 1
     uses_reference: bool = False
+    exportable: bool = True
     config_type: ClassVar[type[GraderConfig]] = GraderConfig
 
     def __init__(self, backbone: Backbone, num_ranks: int, **hparams: Any) -> None:
@@ -161,7 +166,7 @@ class Grader(nn.Module, ABC):
         self._draws: torch.Generator | None = None
         self._seed = 0
         self.name = ""
-        self.card: dict[str, Any] = {}
+        self.about: dict[str, Any] = {}
 
     @abstractmethod
     def training_loss(

@@ -1,21 +1,13 @@
 """Plain soft cross-entropy: the baseline that every other method is measured against."""
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dismix.graders.backbones import Backbone
-from dismix.graders.base import (
-    Grader,
-    GraderConfig,
-    Grades,
-    Stage,
-    full_precision,
-    weighted_mean,
-)
+from dismix.graders.base import Grades, full_precision, weighted_mean
+from dismix.graders.pooled import PooledGrader, entropy
 from dismix.graders.registry import register_grader
 from dismix.labels import OrdinalTarget
 
@@ -29,6 +21,7 @@ def soft_cross_entropy(logits: Tensor, probs: Tensor, weights: Tensor | None = N
         weights: (B,) or None.
 
     Example:
+        >>> import torch
         >>> soft_cross_entropy(torch.zeros(1, 4), torch.tensor([[0.5, 0.5, 0.0, 0.0]]))
         tensor(1.3863)
     """
@@ -44,6 +37,7 @@ class SoftCrossEntropyLoss(nn.Module):
         num_ranks: C.
 
     Example:
+        >>> import torch
         >>> SoftCrossEntropyLoss(3)(torch.zeros(2, 3), torch.tensor([0, 2]))
         tensor(1.0986)
     """
@@ -60,38 +54,16 @@ class SoftCrossEntropyLoss(nn.Module):
         return soft_cross_entropy(logits, law.probs, weights)
 
 
-@dataclass(frozen=True)
-class CrossEntropyConfig(GraderConfig):
-    """Settings of plain cross-entropy.
-
-    Attributes:
-        dropout: On the pooled features.
-    """
-
-    dropout: float = 0.5
-
-
 @register_grader("ce", "plain soft cross-entropy, the baseline")
-class CrossEntropyGrader(Grader):
-    """Backbone, dropout, one linear layer, softmax; the decision is the most probable rank."""
-
-    config_type: ClassVar[type[GraderConfig]] = CrossEntropyConfig
+class CrossEntropyGrader(PooledGrader):
+    """Linear layer and softmax; the decision is the most probable rank."""
 
     def __init__(self, backbone: Backbone, num_ranks: int, **hparams: Any) -> None:
         super().__init__(backbone, num_ranks, **hparams)
-        self.dropout = nn.Dropout(self.config.dropout)
         self.head = nn.Linear(backbone.out_dim, num_ranks)
         self.loss = SoftCrossEntropyLoss(num_ranks)
 
-    def training_loss(
-        self, images: Tensor, target: OrdinalTarget, stage: Stage, weights: Tensor | None = None
-    ) -> dict[str, Tensor]:
-        """Return the soft cross-entropy."""
-        logits = self.head(self.dropout(self.backbone(images)))
-        return {"loss": self.loss(logits, target, weights)}
-
-    def grade(self, images: Tensor) -> Grades:
-        """Return the softmax; uncertainty is its entropy in nats."""
-        probs = self.head(self.dropout(self.backbone(images))).float().softmax(-1)
-        entropy = torch.special.entr(probs).sum(-1)
-        return Grades.from_probabilities(probs, uncertainty=entropy)
+    def grades(self, logits: Tensor) -> Grades:
+        """Return the softmax of logits (B, C)."""
+        probs = logits.softmax(-1)
+        return Grades.from_probabilities(probs, uncertainty=entropy(probs))

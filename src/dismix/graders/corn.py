@@ -1,0 +1,62 @@
+"""CORN (Shi et al., 2023): conditional questions, "above k, given above k-1?".
+
+Soft form, ours: question k counts with weight s_{k-1}, the share of annotators who passed
+the question before, and has the target s_k / s_{k-1}. On single grades it is the authors' loss.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dismix.graders.backbones import Backbone
+from dismix.graders.base import Grades, full_precision
+from dismix.graders.pooled import PooledGrader, grades_from_levels
+from dismix.graders.registry import register_grader
+from dismix.labels import OrdinalTarget
+
+
+class CornLoss(nn.Module):
+    """CORN's loss on conditional logits, soft labels allowed.
+
+    Args:
+        num_ranks: C.
+
+    Example:
+        Rank 0 is asked the first question only.
+
+        >>> CornLoss(3)(torch.tensor([[0.0, 9.0]]), torch.tensor([0]))
+        tensor(0.6931)
+    """
+
+    def __init__(self, num_ranks: int) -> None:
+        super().__init__()
+        self.num_ranks = num_ranks
+
+    def forward(
+        self, logits: Tensor, target: Tensor | OrdinalTarget, weights: Tensor | None = None
+    ) -> Tensor:
+        """Return the loss of logits (B, C-1) against labels (B,), laws (B, C) or a target."""
+        passed = OrdinalTarget.coerce(target, self.num_ranks).levels
+        asked = torch.cat([torch.ones_like(passed[:, :1]), passed[:, :-1]], 1)
+        with full_precision(logits):
+            z = logits.float()
+            each = -passed * F.logsigmoid(z) - (asked - passed) * F.logsigmoid(-z)
+            if weights is not None:
+                each, asked = each * weights[:, None], asked * weights[:, None]
+            return each.sum() / asked.sum().clamp_min(1e-12)
+
+
+@register_grader("corn", "conditional questions: above k, given above k-1? (Shi 2023)")
+class CornGrader(PooledGrader):
+    """Conditional binary heads; levels are their running product."""
+
+    def __init__(self, backbone: Backbone, num_ranks: int, **hparams: Any) -> None:
+        super().__init__(backbone, num_ranks, **hparams)
+        self.head = nn.Linear(backbone.out_dim, num_ranks - 1)
+        self.loss = CornLoss(num_ranks)
+
+    def grades(self, logits: Tensor) -> Grades:
+        """Return grades from conditional logits (B, C-1)."""
+        return grades_from_levels(logits.sigmoid().cumprod(-1))

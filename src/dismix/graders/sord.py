@@ -1,0 +1,89 @@
+"""SORD (Diaz and Marathe, CVPR 2019): cross-entropy against labels blurred along the ranks.
+
+An image with several votes gets the mixture of its votes' blurred labels.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from dismix.graders.backbones import Backbone
+from dismix.graders.base import GraderConfig, Grades
+from dismix.graders.cross_entropy import soft_cross_entropy
+from dismix.graders.pooled import PooledConfig, PooledGrader, entropy
+from dismix.graders.registry import register_grader
+from dismix.labels import OrdinalTarget
+
+Metric = Literal["squared", "absolute"]
+
+
+def sord_matrix(num_ranks: int, alpha: float = 2.0, metric: Metric = "squared") -> Tensor:
+    """Return the blurred label of every rank as rows (C, C): softmax of -alpha * distance.
+
+    Example:
+        >>> sord_matrix(3, alpha=1.0, metric="absolute")[0]
+        tensor([0.6652, 0.2447, 0.0900])
+    """
+    ranks = torch.arange(num_ranks).float()
+    gaps = (ranks[:, None] - ranks[None, :]).abs()
+    return torch.softmax(-alpha * (gaps.square() if metric == "squared" else gaps), -1)
+
+
+class SordLoss(nn.Module):
+    """Cross-entropy against blurred labels.
+
+    Args:
+        num_ranks: C.
+        alpha: Steepness; large values leave the labels as they are.
+        metric: "squared" or "absolute" distance between ranks.
+
+    Example:
+        >>> SordLoss(3)(torch.zeros(1, 3), torch.tensor([1]))
+        tensor(1.0986)
+    """
+
+    blur: Tensor
+
+    def __init__(self, num_ranks: int, alpha: float = 2.0, metric: Metric = "squared") -> None:
+        super().__init__()
+        self.num_ranks = num_ranks
+        self.register_buffer("blur", sord_matrix(num_ranks, alpha, metric), persistent=False)
+
+    def forward(
+        self, logits: Tensor, target: Tensor | OrdinalTarget, weights: Tensor | None = None
+    ) -> Tensor:
+        """Return the loss of logits (B, C) against labels (B,), laws (B, C) or a target."""
+        law = OrdinalTarget.coerce(target, self.num_ranks).probs
+        return soft_cross_entropy(logits, law @ self.blur.to(law), weights)
+
+
+@dataclass(frozen=True)
+class SordConfig(PooledConfig):
+    """Settings of SORD.
+
+    Attributes:
+        alpha: Steepness of the blur.
+        metric: "squared" or "absolute" distance between ranks.
+    """
+
+    alpha: float = 2.0
+    metric: Metric = "squared"
+
+
+@register_grader("sord", "cross-entropy against labels blurred along the ranks (Diaz 2019)")
+class SordGrader(PooledGrader):
+    """Linear layer and softmax; the decision is the most probable rank."""
+
+    config_type: ClassVar[type[GraderConfig]] = SordConfig
+
+    def __init__(self, backbone: Backbone, num_ranks: int, **hparams: Any) -> None:
+        super().__init__(backbone, num_ranks, **hparams)
+        self.head = nn.Linear(backbone.out_dim, num_ranks)
+        self.loss = SordLoss(num_ranks, self.config.alpha, self.config.metric)
+
+    def grades(self, logits: Tensor) -> Grades:
+        """Return the softmax of logits (B, C)."""
+        probs = logits.softmax(-1)
+        return Grades.from_probabilities(probs, uncertainty=entropy(probs))
