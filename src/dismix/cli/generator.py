@@ -11,6 +11,33 @@ from dismix.cli.options import ManifestPath, Quiet, Seed
 app = typer.Typer(no_args_is_help=True, help="The generator: train it, report on it.")
 
 
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="Any setting, name=value; repeat.")
+]
+JudgeFile = Annotated[
+    Path | None,
+    typer.Option("--judge", help="A judge's file: read when it is there, else trained and kept."),
+]
+JudgeEpochs = Annotated[
+    int | None, typer.Option(help="Passes of the judge's training; 0 does without.", min=0)
+]
+Cpu = Annotated[bool, typer.Option("--cpu", help="Do not use a GPU.")]
+
+
+class HeldOut(StrEnum):
+    """Splits to measure on."""
+
+    test = "test"
+    val = "val"
+
+
+class Checkpoint(StrEnum):
+    """Which weights of a run."""
+
+    best = "best"
+    last = "last"
+
+
 class Arch(StrEnum):
     """Autoencoder shapes."""
 
@@ -30,12 +57,10 @@ def train(
     weights: Annotated[
         Path | None, typer.Option(help="Pretrained autoencoder to start from.", exists=True)
     ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Any setting, name=value; repeat.")
-    ] = None,
+    settings: Settings = None,
     seed: Seed = 0,
     resume: Annotated[bool, typer.Option(help="Continue an interrupted run.")] = False,
-    cpu: Annotated[bool, typer.Option("--cpu", help="Do not use a GPU.")] = False,
+    cpu: Cpu = False,
     quiet: Quiet = False,
 ) -> None:
     """Train a generator on the training split; choose its checkpoint on validation."""
@@ -81,3 +106,39 @@ def report(
     with bar(quiet=quiet) as progress:
         path = write_report(run, output, manifest=manifest, device=device, progress=progress)
     typer.echo(str(path))
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="JSON file, beside RUN/evaluation.json."),
+    ] = None,
+    manifest: Annotated[
+        Path | None, typer.Option(help="Data to judge on; what the run was trained on if absent.")
+    ] = None,
+    split: Annotated[
+        HeldOut | None, typer.Option(help="test or val; test where there is one if absent.")
+    ] = None,
+    checkpoint: Annotated[
+        Checkpoint, typer.Option(help="The chosen weights, or those of the last epoch.")
+    ] = Checkpoint.best,
+    judge: JudgeFile = None,
+    judge_epochs: JudgeEpochs = None,
+    seed: Seed = 0,
+    cpu: Cpu = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure reconstruction, probes of both codes, and rank control by an independent judge."""
+    from dismix.generator.evaluation import evaluate_generator
+    from dismix.generator.evaluation_text import summary
+    from dismix.progress import bar
+
+    with bar(quiet=quiet) as progress:
+        found = evaluate_generator(
+            run, output, manifest=manifest, split=None if split is None else split.value,
+            checkpoint=checkpoint.value, judge=judge, judge_epochs=judge_epochs, seed=seed,
+            device="cpu" if cpu else None, progress=progress,
+        )  # fmt: skip
+    typer.echo(summary(found))

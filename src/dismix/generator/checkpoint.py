@@ -88,6 +88,39 @@ def load_training(
     return notes
 
 
+def load_last(run: Path, model: nn.Module) -> int:
+    """Give a generator the averaged weights of the last epoch and return that epoch.
+
+    Args:
+        run: Run folder.
+        model: Generator of that run, as `Generator.load` reads it.
+    """
+    path = run / FILE
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            notes: dict[str, Any] = json.loads((file.metadata() or {})["notes"])
+            names = [*file.keys()]
+            prefix = "module/objective/model."
+            state = {
+                name.removeprefix(prefix): file.get_tensor(name)
+                for name in names
+                if name.startswith(prefix)
+            }
+            state |= {
+                name.removeprefix("average/"): file.get_tensor(name)
+                for name in names
+                if name.startswith("average/")
+            }
+        model.load_state_dict(state)
+    except (SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
+        raise DisMixError(
+            f"not a checkpoint of this generator ({str(error).splitlines()[0]})",
+            file=path,
+            cure="judge the best checkpoint, or train again",
+        ) from error
+    return int(notes["epoch"])
+
+
 def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 

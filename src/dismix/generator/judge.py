@@ -1,46 +1,91 @@
 """A judge: a plain grader that took no part in training the generator.
 
 The generator's own discriminator is content with a tint; whether a decoded picture really
-shows the asked rank is for somebody else to say. VGG16 features (ImageNet), mean pooling and
-one linear layer, trained with soft cross-entropy on the clean training images.
+shows the asked rank is for somebody else to say. Two kinds:
+
+- ``vgg16``: VGG16 features (ImageNet), mean pooling and one linear layer.
+- ``conv``: four convolutions from nothing, for small pictures on a CPU.
+
+Both learn by soft cross-entropy on the clean training images. Two judges trained alike still
+read a little differently, so a judge can be saved and read several runs.
 """
 
+import json
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from dismix import atomic
 from dismix.data.batches import Batches
+from dismix.errors import DisMixError
 from dismix.generator.images import SplitImages
 from dismix.generator.perceptual import WEIGHTS, vgg16_features
+from dismix.generator.saving import DIGEST_KEY, digest, fill, load_tensors
+from dismix.generator.seeding import seeded
 from dismix.generator.weights import load_weights, require_weights
+from dismix.progress import Progress
+
+JudgeKind = Literal["conv", "vgg16"]
+#: Side up to which a judge without pretraining is strong enough, and VGG16 sees too little.
+SMALL = 96
+EPOCHS: dict[JudgeKind, int] = {"conv": 30, "vgg16": 30}
+_LR: dict[JudgeKind, float] = {"conv": 8e-3, "vgg16": 1e-4}
+_WIDTHS = (12, 24, 48, 48)
 
 
 class Judge(nn.Module):
-    """VGG16 features, mean pooling, dropout, one linear layer.
+    """Features, mean pooling, dropout, one linear layer.
 
     Args:
         num_ranks: C.
+        kind: See the module.
+        pretrained: Start "vgg16" from ImageNet; False leaves it random, to be filled.
         weights: File with ``features.N.*``; None searches the weight folders.
+
+    Attributes:
+        notes: How it was trained; travels with the saved file.
+
+    Example:
+        >>> Judge(5, "conv").eval().expected_rank(torch.zeros(2, 1, 64, 64)).shape
+        torch.Size([2])
     """
 
     mean: Tensor
     deviation: Tensor
 
-    def __init__(self, num_ranks: int, weights: str | Path | None = None) -> None:
+    def __init__(
+        self,
+        num_ranks: int,
+        kind: JudgeKind = "vgg16",
+        *,
+        pretrained: bool = True,
+        weights: str | Path | None = None,
+    ) -> None:
         super().__init__()
-        self.features = vgg16_features()
-        state = load_weights(weights or require_weights(WEIGHTS))
-        prefix = "features."
-        self.features.load_state_dict(
-            {k.removeprefix(prefix): v.float() for k, v in state.items() if k.startswith(prefix)}
-        )
-        self.head = nn.Linear(512, num_ranks)
-        self.dropout = nn.Dropout(0.5)
+        self.kind, self.num_ranks = kind, num_ranks
+        self.notes: dict[str, Any] = {}
+        if kind == "conv":
+            self.features, width = _small_features(), _WIDTHS[-1]
+        else:
+            self.features, width = vgg16_features(), 512
+            if pretrained:
+                self._start_from_imagenet(weights)
+        self.head = nn.Linear(width, num_ranks)
+        self.dropout = nn.Dropout(0.0 if kind == "conv" else 0.5)
         statistics = {"mean": (0.485, 0.456, 0.406), "deviation": (0.229, 0.224, 0.225)}
         for name, values in statistics.items():
             self.register_buffer(name, torch.tensor(values)[:, None, None], persistent=False)
+
+    def _start_from_imagenet(self, weights: str | Path | None) -> None:
+        state, prefix = load_weights(weights or require_weights(WEIGHTS)), "features."
+        self.features.load_state_dict(
+            {k.removeprefix(prefix): v.float() for k, v in state.items() if k.startswith(prefix)}
+        )
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (B, C) of images (B, 1 or 3, H, W) in [-1, 1]."""
@@ -50,51 +95,125 @@ class Judge(nn.Module):
         return logits
 
     @torch.no_grad()
+    def probabilities(self, images: Tensor) -> Tensor:
+        """Return the chances (B, C) of the ranks of images (B, channels, H, W) in [-1, 1]."""
+        return torch.cat([self(part).float().softmax(1) for part in torch.split(images, 64)])
+
     def expected_rank(self, images: Tensor) -> Tensor:
         """Return the expected rank (B,) of images (B, channels, H, W) in [-1, 1]."""
-        probs = torch.cat([self(part).float().softmax(1) for part in torch.split(images, 64)])
+        probs = self.probabilities(images)
         return (probs * torch.arange(probs.shape[1], device=probs.device)).sum(1)
+
+    def rank_logits(self, images: Tensor) -> Tensor:
+        """Return logits (B, C-1) of the levels, as `mixing_accuracy` asks a reader for.
+
+        Example:
+            >>> judge, images = Judge(3, "conv").eval(), torch.zeros(1, 1, 64, 64)
+            >>> read = judge.rank_logits(images).sigmoid().sum(1)
+            >>> torch.allclose(read, judge.expected_rank(images), atol=1e-4)
+            True
+        """
+        above = self.probabilities(images).flip(1).cumsum(1).flip(1)[:, 1:]
+        return torch.logit(above, eps=1e-6)
+
+    def save(self, path: str | Path) -> None:
+        """Write the judge as safetensors, atomically, with what is needed to build it again."""
+        tensors = {name: t.detach().cpu().contiguous() for name, t in self.state_dict().items()}
+        notes = {**self.notes, "kind": self.kind, "num_ranks": self.num_ranks}
+        metadata = {DIGEST_KEY: digest(tensors), "judge": json.dumps(notes)}
+        with atomic.replacing(path) as temporary:
+            save_file(tensors, temporary, metadata=metadata)
+
+    @classmethod
+    def load(cls, path: str | Path, device: torch.device | str = "cpu") -> "Judge":
+        """Read a judge that `save` wrote, in evaluation mode."""
+        tensors = load_tensors(path)
+        with safe_open(str(path), framework="pt") as file:
+            written = (file.metadata() or {}).get("judge")
+        if written is None:
+            raise DisMixError("is not a judge", file=path, cure="give a file that --judge wrote")
+        notes: dict[str, Any] = json.loads(written)
+        judge = cls(notes.pop("num_ranks"), notes.pop("kind"), pretrained=False)
+        fill(judge, tensors, path, cure="give a file that --judge wrote")
+        judge.notes = notes
+        return judge.to(device).eval()
+
+
+def _small_features() -> nn.Sequential:
+    layers: list[nn.Module] = []
+    before = 3
+    for index, width in enumerate(_WIDTHS):
+        # Batch normalisation also takes out each picture set's brightness and contrast.
+        layers += [nn.Conv2d(before, width, 3, padding=1, bias=False)]
+        layers += [nn.BatchNorm2d(width), nn.ReLU()]
+        layers += [nn.MaxPool2d(2)] if index < len(_WIDTHS) - 1 else []
+        before = width
+    return nn.Sequential(*layers)
 
 
 def train_judge(
     train: SplitImages,
     device: torch.device,
     *,
-    epochs: int,
-    lr: float = 1e-4,
-    batch_size: int = 64,
+    epochs: int | None = None,
+    kind: JudgeKind = "vgg16",
+    lr: float | None = None,
+    batch_size: int | None = None,
     seed: int = 0,
     weights: str | Path | None = None,
+    progress: Progress | None = None,
 ) -> Judge:
     """Train a judge on clean training images; the last epoch's weights are kept.
 
     Args:
         train: Training split.
         device: Where to train.
-        epochs: Passes.
-        lr: Adam's first learning rate, cosine down to zero.
-        batch_size: Images a step.
+        epochs: Passes; None is 30.
+        kind: See the module.
+        lr: Adam's largest learning rate; None is 1e-4 for a pretrained judge, else 8e-3.
+        batch_size: Images a step; None is 64 for a pretrained judge, else 50.
         seed: Seed of head, order and augmentation.
         weights: See `Judge`.
+        progress: Called after each step.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        judge = Judge(train.target.num_ranks, weights).to(device)
+    epochs, lr = epochs or EPOCHS[kind], lr or _LR[kind]
+    small = kind == "conv"
+    with seeded(seed, device):
+        judge = Judge(train.target.num_ranks, kind, weights=weights).to(device)
+    judge.notes = {"epochs": epochs, "seed": seed, "images": len(train)}
     batches = Batches(
-        train.source, train.target, batch_size, seed=seed, equalize=train.equalize, device=device
-    )
-    optimizer = torch.optim.Adam(judge.parameters(), lr)
-    total = epochs * len(batches)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, total)
+        train.source, train.target, batch_size or (50 if small else 64), seed=seed,
+        equalize=train.equalize, device=device,
+        # So small a network spends its strength on turned pictures.
+        flips=(0.5, 0.0) if small else (0.5, 0.5), max_degrees=1e-3 if small else 20.0,
+    )  # fmt: skip
+    # Dropout draws from torch's own state.
+    with seeded(seed + 1, device):
+        _learn(judge, batches, epochs, lr, progress)
+    return judge.eval()
+
+
+def _learn(
+    judge: Judge, batches: Batches, epochs: int, lr: float, progress: Progress | None
+) -> None:
+    total, small = epochs * len(batches), judge.kind == "conv"
+    optimizer = torch.optim.AdamW(judge.parameters(), lr, weight_decay=1e-2 if small else 0.0)
+    schedule: torch.optim.lr_scheduler.LRScheduler
+    if small:
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=total)
+    else:
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, total)
+    on = judge.mean.device
     for epoch in range(epochs):
         batches.set_epoch(epoch)
-        for batch in batches:
+        for step, batch in enumerate(batches, start=1):
             assert batch.target is not None
-            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            with torch.autocast(on.type, torch.bfloat16, enabled=on.type == "cuda"):
                 logits = judge(batch.images)
             loss = F.cross_entropy(logits.float(), batch.target.probs)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             schedule.step()
-    return judge.eval()
+            if progress is not None:
+                progress("training the judge", epoch * len(batches) + step, total)

@@ -16,8 +16,11 @@ from torch import Tensor, nn
 
 from dismix.generator.images import SplitImages
 from dismix.generator.model import Codes, Generator
+from dismix.generator.seeding import seeded
 
 Array = NDArray[np.int64]
+#: Codes of so many images fit into memory at 256 px (128 MiB a branch).
+MOST_IMAGES = 8192
 
 
 @dataclass(frozen=True)
@@ -55,12 +58,21 @@ def score(predicted: Array, truth: Array) -> ProbeResult:
 
 
 @torch.no_grad()
-def encode_split(model: Generator, split: SplitImages, batch_size: int = 64) -> Codes:
-    """Return the codes of all images of a split, encoded without labels, on the CPU."""
+def encode_split(
+    model: Generator, split: SplitImages, rows: Tensor | None = None, batch_size: int = 64
+) -> Codes:
+    """Return the codes of images of a split, encoded without labels, on the CPU.
+
+    Args:
+        model: Generator in evaluation mode.
+        split: Where the images are.
+        rows: (n,) which of them; None takes all.
+        batch_size: Images encoded at once.
+    """
     device = next(model.parameters()).device
     parts = []
-    for rows in torch.split(torch.arange(len(split)), batch_size):
-        codes = model.encode(split.images(rows, device))
+    for part in torch.split(torch.arange(len(split)) if rows is None else rows, batch_size):
+        codes = model.encode(split.images(part, device))
         parts.append(Codes(codes.ordinal.float().cpu(), codes.nonordinal.float().cpu()))
     return Codes.cat(parts)
 
@@ -113,10 +125,22 @@ def conv_probe(
         device: Where to train.
     """
     spread = fit.std().clamp_min(1e-6)
-    x, y = (fit / spread).to(device), torch.from_numpy(fit_ranks).to(device)
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+    # Dropout draws from torch's own state.
+    with seeded(seed, device):
         probe = _conv_net(fit.shape[1], num_ranks).to(device)
+        _train_probe(probe, (fit / spread).to(device), fit_ranks, num_ranks, epochs, seed)
+    probe.eval()
+    with torch.no_grad():
+        parts = [
+            probe(part.to(device)).argmax(1).cpu() for part in torch.split(held_out / spread, 256)
+        ]
+    return score(torch.cat(parts).numpy(), held_out_ranks)
+
+
+def _train_probe(
+    probe: nn.Module, x: Tensor, ranks: Array, num_ranks: int, epochs: int, seed: int
+) -> None:
+    y = torch.from_numpy(ranks).to(x.device)
     weight = 1.0 / torch.bincount(y, minlength=num_ranks).clamp_min(1).float()
     optimizer = torch.optim.AdamW(probe.parameters(), 1e-3, weight_decay=1e-2)
     rng = torch.Generator().manual_seed(seed)
@@ -126,18 +150,12 @@ def conv_probe(
     for _ in range(epochs):
         order = torch.randperm(len(x), generator=rng)
         for start in range(0, len(x) - batch + 1, batch):
-            rows = order[start : start + batch].to(device)
+            rows = order[start : start + batch].to(x.device)
             loss = F.cross_entropy(probe(x[rows]), y[rows], weight)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             schedule.step()
-    probe.eval()
-    with torch.no_grad():
-        parts = [
-            probe(part.to(device)).argmax(1).cpu() for part in torch.split(held_out / spread, 256)
-        ]
-    return score(torch.cat(parts).numpy(), held_out_ranks)
 
 
 def _conv_net(channels: int, num_ranks: int) -> nn.Sequential:
@@ -150,8 +168,24 @@ def _conv_net(channels: int, num_ranks: int) -> nn.Sequential:
     )  # fmt: skip
 
 
+def some_rows(count: int, most: int, seed: int = 0) -> Tensor:
+    """Return ``most`` of ``count`` rows drawn by a seed, in order; all when there are fewer.
+
+    Example:
+        >>> some_rows(3, 8), len(some_rows(10, 4))
+        (tensor([0, 1, 2]), 4)
+    """
+    drawn = torch.randperm(count, generator=torch.Generator().manual_seed(seed))[:most]
+    return drawn.sort().values
+
+
 def probe_generator(
-    model: Generator, fit: SplitImages, held_out: SplitImages, *, conv: bool = True
+    model: Generator,
+    fit: SplitImages,
+    held_out: SplitImages,
+    *,
+    conv: bool = True,
+    most: int = MOST_IMAGES,
 ) -> dict[str, ProbeResult]:
     """Probe both codes: fitted on one split's label-free codes, scored on another's.
 
@@ -160,12 +194,16 @@ def probe_generator(
         fit: Split to fit the probes on.
         held_out: Split to score them on.
         conv: Also run the convolutional probe.
+        most: Images of either split whose codes are kept at once; of more a draw is taken.
 
     Returns:
         Results by "ordinal_linear", "nonordinal_linear", "ordinal_conv", "nonordinal_conv".
     """
-    codes = encode_split(model, fit), encode_split(model, held_out)
-    ranks = fit.target.hard.cpu().numpy(), held_out.target.hard.cpu().numpy()
+    rows = [some_rows(len(split), most) for split in (fit, held_out)]
+    codes = [encode_split(model, s, r) for s, r in zip((fit, held_out), rows, strict=True)]
+    ranks = [
+        split.target.hard.cpu()[r].numpy() for split, r in zip((fit, held_out), rows, strict=True)
+    ]
     device = next(model.parameters()).device
     results: dict[str, ProbeResult] = {}
     for branch in ("ordinal", "nonordinal"):
