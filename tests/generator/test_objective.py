@@ -65,7 +65,7 @@ def _only(name: str, **settings: Any) -> Training:
         ("rank_fake", {"decoder"}, {"ordinal_classifier"}),
         ("control", {"decoder", "quantize_ordinal"}, {"ordinal_classifier"}),
         ("control_realism", {"decoder"}, {"ordinal_classifier"}),
-        ("cycle_nonordinal", {"decoder", "encoder"}, {"ordinal_classifier"}),
+        ("cycle_nonordinal", {"encoder", "quant_conv"}, {"decoder", "ordinal_classifier"}),
         ("cycle_ordinal", {"decoder", "ordinal_classifier"}, set()),
         ("keep", {"decoder"}, {"ordinal_classifier"}),
         ("stay", {"decoder", "encoder"}, {"ordinal_classifier"}),

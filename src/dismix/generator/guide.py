@@ -1,10 +1,13 @@
 """A guide: a grader of the training split that tells a decoding whether it shows the asked rank.
 
 The discriminator's own rank head learns beside the generator and is content with a tint. A
-guide is trained before, never sees a made picture, and reads pictures whose colour statistics
-are taken away, turned, shifted, zoomed and noisy at random, so that neither a tint nor a
-pixel pattern earns anything. It takes part in training, so it is no judge of the result;
+guide is trained before, never sees a made picture, and reads details alone (the local mean
+colour is taken away), turned, shifted, zoomed and noisy at random, so that neither a tint nor
+a pixel pattern earns anything. It takes part in training, so it is no judge of the result;
 `dismix.generator.judge` is another network.
+
+The same network that sees the whole picture is the *reader* from which the ordinal trunk
+starts: what an image without a label shows may well be told by its colour.
 """
 
 import math
@@ -18,8 +21,10 @@ from torch import Tensor, nn
 from dismix.data.batches import Batches
 from dismix.generator.images import SplitImages
 from dismix.generator.losses import sor
-from dismix.generator.trunk import LITE0, ConvTrunk, without_colour
+from dismix.generator.trunk import LITE0, ConvTrunk, details, without_colour
 from dismix.generator.weights import find_weights, load_weights
+
+GuideKind = Literal["conv", "lite0"]
 
 
 def match_colour(images: Tensor, like: Tensor) -> Tensor:
@@ -58,6 +63,10 @@ class ViewDraws:
         """Return the views of the first ``count`` images."""
         return ViewDraws(self.matrix[:count], self.noise[:count], self.seed)
 
+    def last(self, count: int) -> "ViewDraws":
+        """Return the views of the last ``count`` images."""
+        return ViewDraws(self.matrix[-count:], self.noise[-count:], self.seed)
+
 
 def draw_views(batch: int, generator: torch.Generator) -> ViewDraws:
     """Draw turns up to 25 degrees, zooms of 0.85 to 1.15, shifts of 8 % and noise to 0.2."""
@@ -81,13 +90,14 @@ def view(images: Tensor, draws: ViewDraws) -> Tensor:
 
 
 class Guide(nn.Module):
-    """A grader of pictures without their colour statistics.
+    """A grader of the details of pictures.
 
     Args:
         num_ranks: C.
         kind: "lite0" is EfficientNet-Lite0 with ImageNet weights, "conv" a few convolutions
-            for small pictures on a CPU.
+            for small pictures on a CPU (which sees all but the mean colour).
         channels: Channels of the images; only "conv" needs them.
+        whole: Let "lite0" see the whole picture.
 
     Example:
         >>> Guide(5, "conv", channels=1)(torch.rand(2, 1, 64, 64)).shape
@@ -95,9 +105,15 @@ class Guide(nn.Module):
     """
 
     def __init__(
-        self, num_ranks: int, kind: Literal["conv", "lite0"] = "lite0", channels: int = 3
+        self,
+        num_ranks: int,
+        kind: GuideKind = "lite0",
+        channels: int = 3,
+        *,
+        whole: bool = False,
     ) -> None:
         super().__init__()
+        self.whole = whole
         self.trunk = ConvTrunk(channels) if kind == "conv" else None
         self.backbone: nn.Module | None = None
         self.dropout = nn.Dropout(0.0 if kind == "conv" else 0.3)
@@ -126,7 +142,7 @@ class Guide(nn.Module):
             small: Tensor = self.head(pooled)
             return small
         assert self.backbone is not None
-        seen = 0.5 * without_colour(images).expand(-1, 3, -1, -1)
+        seen = (images if self.whole else 0.5 * details(images)).expand(-1, 3, -1, -1)
         logits: Tensor = self.head(self.dropout(self.backbone(seen)).float())
         return logits
 
@@ -136,7 +152,8 @@ def train_guide(
     device: torch.device,
     *,
     epochs: int,
-    kind: Literal["conv", "lite0"] = "lite0",
+    kind: GuideKind = "lite0",
+    whole: bool = False,
     lr: float | None = None,
     batch_size: int | None = None,
     seed: int = 0,
@@ -148,6 +165,7 @@ def train_guide(
         device: Where to train.
         epochs: Passes.
         kind: See `Guide`.
+        whole: See `Guide`.
         lr: Adam's largest learning rate; None is 3e-4 for a pretrained guide, else 8e-3.
         batch_size: Images a step; None is 64 for a pretrained guide, else 48.
         seed: Seed of head, order and views.
@@ -155,7 +173,7 @@ def train_guide(
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         channels = train.images(torch.zeros(1, dtype=torch.long), "cpu").shape[1]
-        guide = Guide(train.target.num_ranks, kind, channels).to(device)
+        guide = Guide(train.target.num_ranks, kind, channels, whole=whole).to(device)
     lr = lr or (3e-4 if kind == "lite0" else 8e-3)
     batch_size = batch_size or (64 if kind == "lite0" else 48)
     batches = Batches(

@@ -188,10 +188,10 @@ class GeneratorObjective(nn.Module):
             fakes, shown = torch.cat([fakes, made]), torch.cat([levels, asked])
         self._judge(terms, critics.discriminator, images, fakes, shown, realism)
         if any(name in self.names for name in MIX_TERMS):
-            made = self._mixed(terms, out, levels, draws)
-            judged = critics.discriminator(made, levels).realism
+            made, shows = self._mixed(terms, out, levels, draws)
+            judged = critics.discriminator(made, shows).realism
             terms["mix_realism"] = realism * lsgan_generator(judged)
-            fakes, shown = torch.cat([fakes, made]), torch.cat([shown, levels])
+            fakes, shown = torch.cat([fakes, made]), torch.cat([shown, shows])
         fixed = {name: self.recipe.weight(name) for name in self.names}
         if "quantize" in fixed:
             fixed["quantize"] = self.recipe.weight("quantize_nonordinal")
@@ -233,10 +233,13 @@ class GeneratorObjective(nn.Module):
         if "stay" in self.names:
             terms["stay"] = (made.float() - images).abs().mean()
         if "cycle_nonordinal" in self.names:
-            again = self.model.nonordinal_latent(made)
-            codes = out.nonordinal.codes[: len(made)].detach()
-            spread = codes.var(dim=(1, 2, 3), keepdim=True).clamp_min(1e-6)
-            terms["cycle_nonordinal"] = ((again.float() - codes).square() / spread).mean()
+            # Both are pulled, so that z_n forgets what the asked rank changes; the picture
+            # itself is given, or the decoder would hide z_n in it.
+            again, first = (
+                self.model.nonordinal_latent(made.detach()), out.latents.nonordinal[:count],
+            )  # fmt: skip
+            spread = first.detach().float().var(dim=(1, 2, 3), keepdim=True).clamp_min(1e-6)
+            terms["cycle_nonordinal"] = ((again - first).float().square() / spread).mean()
         if "cycle_ordinal" in self.names:
             read = self.model.encode(made).ordinal
             terms["cycle_ordinal"] = sor(self.model.ordinal_classifier(read), asked)
@@ -244,16 +247,18 @@ class GeneratorObjective(nn.Module):
 
     def _mixed(
         self, terms: dict[str, Tensor], out: GeneratorOutput, levels: Tensor, draws: StepDraws
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         """Decode with the z_n of the batch neighbour mixed in: the rank must not follow it."""
-        lam = draws.lam[:, None, None, None]
+        # From the end, so that control and mix do not always share their images.
+        count = max(1, math.ceil(self.recipe.mix_share * len(levels)))
+        lam, levels = draws.lam[-count:, None, None, None], levels[-count:]
         codes = out.nonordinal.codes
-        mixed = Codes(out.ordinal.codes, lam * codes + (1 - lam) * codes.roll(1, 0))
-        made = self.model.decode(mixed)
+        blend = lam * codes[-count:] + (1 - lam) * codes.roll(1, 0)[-count:]
+        made = self.model.decode(Codes(out.ordinal.codes[-count:], blend))
         guide = self._guide[0]
         if guide is not None and "mix" in self.names:
-            terms["mix"] = sor(guide(view(made, draws.views)), levels)
-        return made
+            terms["mix"] = sor(guide(view(made, draws.views.last(count))), levels)
+        return made, levels
 
     def _judge(
         self,

@@ -62,6 +62,7 @@ class Recipe:
         match_colour: Give decodings at another rank the image's own colour statistics before
             anybody reads their rank, so that a tint earns nothing.
         control_share: Share of a batch that is decoded again at another rank.
+        mix_share: Share of a batch that is decoded again with another image's z_n mixed in.
         detach_control: Keep those decodings from shaping the ordinal trunk, which they may
             teach to forget the image's own rank.
         jitter: Random brightness of each channel in training, as the deviation of its
@@ -106,6 +107,7 @@ class Recipe:
     conditional: bool = False
     match_colour: bool = True
     control_share: float = 1.0
+    mix_share: float = 1.0
     detach_control: bool = True
     jitter: float = 0.0
     augment: bool = True
@@ -152,7 +154,7 @@ TERMS = {
     "control": "the discriminator reads the asked rank from a decoding at another rank",
     "guide": "a frozen grader reads the asked rank from a decoding at another rank",
     "control_realism": "the discriminator takes that decoding for real",
-    "cycle_nonordinal": "re-encoding that decoding gives back z_n",
+    "cycle_nonordinal": "z_n is the same in that decoding as in the image",
     "cycle_ordinal": "re-encoding that decoding without label gives the asked rank",
     "stay": "that decoding stays close to the image, pixel by pixel",
     "mix": "the frozen grader reads the image's rank though another's z_n is mixed in",

@@ -108,15 +108,19 @@ def train_generator(
     perceptual = None
     if chosen.weight("perceptual") > 0:
         perceptual = LPIPS.pretrained().to(accelerator.device)
-    guide = None
-    if chosen.weight("guide") > 0:
+    guide, reader = None, None
+    if chosen.weight("guide") > 0 or chosen.weight("mix") > 0:
         guide = train_guide(
             splits["train"], accelerator.device, epochs=chosen.guide_epochs,
             kind=chosen.guide_kind, seed=seed,
         )  # fmt: skip
+    if config.ordinal_trunk == "lite0" and chosen.guide_epochs:
+        reader = train_guide(
+            splits["train"], accelerator.device, epochs=chosen.guide_epochs, whole=True, seed=seed
+        )
     training = build_training(
         config, chosen, splits["train"], seed=seed, device=accelerator.device,
-        perceptual=perceptual, weights=weights, guide=guide,
+        perceptual=perceptual, weights=weights, guide=guide, reader=reader,
     )  # fmt: skip
     run_training(
         training, splits["train"], splits["val"], run, accelerator, resume=resume, progress=progress

@@ -171,18 +171,20 @@ def start_trunk(model: Generator) -> bool:
     return True
 
 
-def start_from_guide(model: Generator, guide: Guide) -> bool:
-    """Let the ordinal trunk begin as the guide's; return whether they are of one kind.
+def start_from_guide(model: Generator, guide: Guide | None) -> bool:
+    """Let the ordinal trunk begin as the guide's; return whether they see the same.
 
     Args:
         model: Generator with or without a trunk.
-        guide: Trained grader.
+        guide: Trained grader, or None.
     """
     trunk = model.ordinal_trunk
+    if guide is None:
+        return False
     if isinstance(trunk, ConvTrunk) and guide.trunk is not None:
         trunk.load_state_dict(guide.trunk.state_dict())
         return True
-    if isinstance(trunk, Lite0Trunk) and guide.backbone is not None:
+    if isinstance(trunk, Lite0Trunk) and guide.backbone is not None and guide.whole:
         wanted = trunk.backbone.state_dict()
         given = guide.backbone.state_dict()
         trunk.backbone.load_state_dict({name: t for name, t in given.items() if name in wanted})

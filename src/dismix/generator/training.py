@@ -6,7 +6,7 @@ each epoch, so a killed run that is resumed ends with the weights of one that wa
 
 import math
 import time
-from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,17 +19,21 @@ from torch import Tensor, nn
 from dismix.data.batches import Batches
 from dismix.errors import DisMixError
 from dismix.generator.checkpoint import FILE, load_training, save_training
-from dismix.generator.codebook import Codebook
 from dismix.generator.config import GeneratorConfig
 from dismix.generator.ema import AveragedWeights
 from dismix.generator.guide import Guide
+from dismix.generator.health import (
+    LOOK_EVERY,
+    peak_memory_mib,
+    stop_if_broken,
+    stop_if_weights_broken,
+    tend_codebooks,
+)
 from dismix.generator.images import SplitImages
-from dismix.generator.losses import first_non_finite
 from dismix.generator.model import Generator
 from dismix.generator.objective import Critics, GeneratorObjective
 from dismix.generator.perceptual import LPIPS
-from dismix.generator.recipe import Recipe
-from dismix.generator.reversal import reversal_ramp
+from dismix.generator.recipe import TERMS, Recipe
 from dismix.generator.run_log import RunLog
 from dismix.generator.starting import (
     start_from_data,
@@ -37,7 +41,8 @@ from dismix.generator.starting import (
     start_pretrained,
     start_trunk,
 )
-from dismix.generator.step_draws import draw_step, step_rng, with_gains
+from dismix.generator.step_draws import step_rng
+from dismix.generator.steps import Steps
 from dismix.generator.validation import Reader, validate
 from dismix.progress import Progress
 
@@ -90,6 +95,7 @@ def build_training(
     perceptual: LPIPS | None,
     weights: str | Path | None = None,
     guide: Guide | None = None,
+    reader: Guide | None = None,
 ) -> Training:
     """Build model, critics and optimizers at their first state.
 
@@ -102,14 +108,14 @@ def build_training(
         perceptual: LPIPS, or None.
         weights: Pretrained autoencoder; None starts it from nothing.
         guide: Grader from `dismix.generator.guide.train_guide`, or None.
+        reader: The same, from which the ordinal trunk starts; None is the guide.
     """
     model = Generator.seeded(config, seed)
     published = False
     if weights is not None:
         published = start_pretrained(model, weights, freeze=recipe.freeze)
     start_trunk(model)
-    if guide is not None:
-        start_from_guide(model, guide)
+    start_from_guide(model, reader or guide)
     if recipe.freeze_trunk and model.ordinal_trunk is not None:
         model.ordinal_trunk.requires_grad_(False)
     model.to(device)
@@ -214,11 +220,11 @@ def run_training(
         equalize=train.equalize, device=accelerator.device, augment=recipe.augment,
         rank=accelerator.process_index, world_size=world,
     )  # fmt: skip
-    steps = _Steps(training, accelerator)
+    steps = Steps(training, accelerator)
     for epoch in range(training.epoch, recipe.epochs):
         metrics = _train_epoch(training, steps, batches, epoch, progress)
-        _stop_if_broken(metrics, epoch)
-        metrics |= _tend_codebooks(training, train, epoch, accelerator.device)
+        metrics |= tend_codebooks(training, train, epoch, accelerator.device)
+        stop_if_weights_broken(training.modules, f"after epoch {epoch + 1}")
         last = epoch + 1 == recipe.epochs
         training.epoch = epoch + 1
         if last or training.epoch % recipe.evaluate_every == 0:
@@ -239,73 +245,8 @@ def run_training(
         accelerator.wait_for_everyone()
 
 
-class _Steps:
-    """The two optimisation steps, wrapped for the devices at hand."""
-
-    def __init__(self, training: Training, accelerator: Accelerator) -> None:
-        self.training, self.accelerator = training, accelerator
-        self.objective: nn.Module = training.objective
-        self.critics: nn.Module = training.critics
-        self.memory: deque[tuple[Tensor, Tensor]] = deque(maxlen=16)
-        if accelerator.num_processes > 1:
-            self.objective = accelerator.prepare_model(training.objective)
-            self.critics = accelerator.prepare_model(training.critics)
-
-    def __call__(
-        self, images: Tensor, levels: Tensor, epoch: int, step: int, share: float
-    ) -> dict[str, Tensor]:
-        training, accelerator = self.training, self.accelerator
-        recipe, world = training.recipe, accelerator.num_processes
-        if images.device.type == "cuda":
-            images = images.contiguous(memory_format=torch.channels_last)
-        rng = step_rng(training.seed, epoch + 1, step)
-        draws = draw_step(training.model, len(images) * world, rng)
-        draws = draws.shard(accelerator.process_index, world).to(images.device)
-        images = with_gains(images, draws.gains, recipe.jitter)
-        for optimizer in training.optimizers.values():
-            _set_lr(optimizer, recipe, share)
-        since, over = max(0.0, share - recipe.reversal_start), recipe.reversal_ramp
-        ramp = recipe.reversal * reversal_ramp(round(1e4 * since), max(1, round(1e4 * over)))
-        realism = float(share >= recipe.discriminator_start)
-        training.critics.requires_grad_(False)
-        with accelerator.autocast():
-            parts, seen = self.objective(images, levels, draws, ramp, realism)
-        self._descend("generator", parts["loss"], training.objective)
-        training.average.update()
-        training.critics.requires_grad_(True)
-        with accelerator.autocast():
-            critics = self.critics(images, levels, *seen)
-        self._descend("critics", critics["loss"], training.critics)
-        critics["critic_loss"] = critics.pop("loss")
-        self._read_again(levels, seen[2], step, rng)
-        return {name: value.detach() for name, value in (parts | critics).items()}
-
-    def _read_again(self, levels: Tensor, codes: Tensor, step: int, rng: torch.Generator) -> None:
-        """Let the adversaries also read codes of earlier batches of this epoch."""
-        extra = self.training.recipe.adversary_steps - 1
-        if extra < 1 or not len(self.training.critics.adversaries):
-            return
-        if step == 0:
-            # Nothing outlives an epoch, so that a resumed run remembers the same.
-            self.memory.clear()
-        self.memory.append((codes, levels))
-        for _ in range(extra):
-            old, its = self.memory[int(torch.randint(len(self.memory), (), generator=rng))]
-            with self.accelerator.autocast():
-                parts = self.critics(None, its, None, None, old)
-            self._descend("critics", parts["loss"], self.training.critics)
-
-    def _descend(self, name: str, loss: Tensor, module: nn.Module) -> None:
-        optimizer = self.training.optimizers[name]
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        if self.training.recipe.clip:
-            nn.utils.clip_grad_norm_(module.parameters(), self.training.recipe.clip)
-        optimizer.step()
-
-
 def _train_epoch(
-    training: Training, steps: _Steps, batches: Batches, epoch: int, progress: Progress | None
+    training: Training, steps: Steps, batches: Batches, epoch: int, progress: Progress | None
 ) -> dict[str, float]:
     batches.set_epoch(epoch)
     training.objective.train()
@@ -318,63 +259,23 @@ def _train_epoch(
         parts = steps(batch.images, batch.target.levels, epoch, step, share)
         sums = {name: sums.get(name, 0.0) + value for name, value in parts.items()}
         seen += len(batch) * steps.accelerator.num_processes
-        if progress is not None and (step + 1 == count or step % 10 == 0):
-            rate = seen / (time.perf_counter() - start)
-            text = f"training | loss {float(parts['loss']):.3f}  {rate:.0f} images/s"
-            progress(text, epoch * count + step + 1, training.recipe.epochs * count)
+        if step % LOOK_EVERY == 0 or step + 1 == count:
+            stop_if_broken(sums, f"at step {step + 1} of {count} in epoch {epoch + 1}")
+            if progress is not None:
+                rate = seen / (time.perf_counter() - start)
+                text = f"training | {_in_words(parts)}  {rate:.0f} images/s"
+                progress(text, epoch * count + step + 1, training.recipe.epochs * count)
     metrics = {name: float(total) / count for name, total in sums.items()}
     metrics["images_per_second"] = seen / (time.perf_counter() - start)
+    metrics["peak_memory_mib"] = peak_memory_mib(steps.accelerator.device)
     return metrics
 
 
-def _stop_if_broken(metrics: dict[str, float], epoch: int) -> None:
-    bad = first_non_finite({name: torch.tensor(value) for name, value in metrics.items()})
-    if bad is not None:
-        raise DisMixError(
-            f"the term '{bad}' is not finite in epoch {epoch + 1}",
-            cure=f"start anew with a smaller step (--set lr=...) or weight (--set {bad}=...)",
-        )
-
-
-def _tend_codebooks(
-    training: Training, train: SplitImages, epoch: int, device: torch.device
-) -> dict[str, float]:
-    """Log usage and perplexity of the epoch, revive dead codes, and start a new count."""
-    model, metrics = training.model, {}
-    books: dict[str, Codebook | None] = {
-        "ordinal": model.quantize_ordinal,
-        "nonordinal": model.quantize,
-    }
-    rng = step_rng(training.seed, epoch + 1, 2**20)
-    rows = torch.randperm(len(train), generator=rng)[:32]
-    queries: dict[str, Tensor] = {}
-    # Codes born near the end would have no time to find their place.
-    revive = training.recipe.revive and epoch + 1 < 0.8 * training.recipe.epochs
-    if revive:
-        model.eval()
-        with torch.no_grad():
-            levels = train.target.levels[rows.to(train.target.probs.device)]
-            latents = model.latents(train.images(rows, device))
-            ordinal, nonordinal = model.quantized(latents, levels)
-            queries = {"ordinal": ordinal.query, "nonordinal": nonordinal.query}
-    for name, book in books.items():
-        if book is None:
-            continue
-        book.usage.all_reduce()
-        metrics[f"usage_{name}"] = book.usage.fraction()
-        metrics[f"perplexity_{name}"] = book.usage.perplexity()
-        if revive:
-            metrics[f"revived_{name}"] = float(book.revive(queries[name], rng))
-        book.usage.reset()
-    return metrics
-
-
-def _set_lr(optimizer: torch.optim.Optimizer, recipe: Recipe, share: float) -> None:
-    scale = 1.0
-    if recipe.warmup and share < recipe.warmup:
-        scale = (share + 1e-4) / (recipe.warmup + 1e-4)
-    elif recipe.schedule == "cosine":
-        scale = 0.5 * (1 + math.cos(math.pi * (share - recipe.warmup) / (1 - recipe.warmup)))
-    for group in optimizer.param_groups:
-        group.setdefault("first_lr", group["lr"])
-        group["lr"] = group["first_lr"] * (1.0 if group.get("constant") else scale)
+def _in_words(parts: Mapping[str, Tensor], most: int = 3) -> str:
+    """Return the loss and its largest terms as "weight x value"."""
+    values = dict(zip(parts, torch.stack([*parts.values()]).tolist(), strict=True))
+    terms = [name.removeprefix("w_") for name in values if name.startswith("w_")]
+    own = [name for name in terms if name in TERMS]
+    own.sort(key=lambda name: -values[name] * values[f"w_{name}"])
+    shown = " ".join(f"{name} {values['w_' + name]:.2f}x{values[name]:.3f}" for name in own[:most])
+    return f"loss {values['loss']:.3f} = {shown} .."
