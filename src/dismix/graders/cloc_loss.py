@@ -53,9 +53,9 @@ class CLOCLoss(nn.Module):
     Example:
         >>> loss = CLOCLoss(num_ranks=3, margins=[0.5, 0.5])
         >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-        >>> round(float(loss(features, torch.tensor([0, 0, 2]))), 4)
+        >>> round(loss(features, torch.tensor([0, 0, 2])).item(), 4)
         0.0
-        >>> round(float(loss(features, torch.tensor([0, 2, 2]))), 4)
+        >>> round(loss(features, torch.tensor([0, 2, 2])).item(), 4)
         1.0
     """
 

@@ -32,7 +32,7 @@ class RnCLoss(nn.Module):
     Example:
         >>> features = torch.tensor([[0.0], [1.0], [3.0]])
         >>> RnCLoss(num_ranks=3)(features, torch.tensor([0, 1, 2]))
-        tensor(0.3181)
+        tensor(0.3726)
     """
 
     def __init__(self, num_ranks: int, *, temperature: float = 2.0, min_gap: float = 0.0) -> None:

@@ -1,0 +1,96 @@
+"""CLOC (Pitawela et al., CVPR 2025): cross-entropy beside a contrast with learned margins.
+
+How ours differs: see `dismix.graders.cloc_loss`. The release holds only the loss, so backbone,
+learning rate and the length of the phases are our choices. Margins get a learning rate of their
+own, since at that of the network they barely move on small data sets and collapse on large ones.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from dismix.graders.backbones import Backbone
+from dismix.graders.base import Grader, GraderConfig, Grades, Stage
+from dismix.graders.cloc_loss import CLOCLoss, Reduction
+from dismix.graders.cross_entropy import soft_cross_entropy
+from dismix.graders.registry import Preset, register_grader
+from dismix.labels import OrdinalTarget
+
+
+@dataclass(frozen=True)
+class CLOCConfig(GraderConfig):
+    """Settings of CLOC.
+
+    Attributes:
+        contrast_on: "logits" (the authors' example) or the pooled "features".
+        weight: Of the contrast.
+        margin: First value of every margin; None is 0.4, or less for more than five ranks.
+        reduction: "mean", or "reference" for the release's scale.
+        hard_contrast: Leave mixed images out of the contrast.
+        joint_share: Share of the epochs in which margins are learned.
+        margin_lr: Factor on the learning rate for the margins.
+        dropout: On the pooled features.
+    """
+
+    contrast_on: Literal["logits", "features"] = "logits"
+    weight: float = 1.0
+    margin: float | None = None
+    reduction: Reduction = "mean"
+    hard_contrast: bool = False
+    joint_share: float = 0.25
+    margin_lr: float = 100.0
+    dropout: float = 0.5
+
+
+# Only the loss is published: the margins' start and the contrast's scale are the authors'.
+_REFERENCE = Preset("resnet50", hparams={"reduction": "reference", "margin": 0.75, "dropout": 0.0})
+
+
+@register_grader("cloc", "contrast with learned margins between ranks", reference=_REFERENCE)
+class CLOC(Grader):
+    """Backbone, dropout, a linear layer; the decision is the most probable rank."""
+
+    config_type: ClassVar[type[GraderConfig]] = CLOCConfig
+
+    def __init__(self, backbone: Backbone, num_ranks: int, **hparams: Any) -> None:
+        super().__init__(backbone, num_ranks, **hparams)
+        config: CLOCConfig = self.config
+        share = config.joint_share
+        self.stages = (
+            Stage("joint", share, lr_scale={"contrast": config.margin_lr}),
+            Stage("fixed", 1.0 - share, trainable=("backbone", "head")),
+        )
+        start = None if config.margin is None else [config.margin] * (num_ranks - 1)
+        self.dropout = nn.Dropout(config.dropout)
+        self.head = nn.Linear(backbone.out_dim, num_ranks)
+        self.contrast = CLOCLoss(
+            num_ranks, start, reduction=config.reduction, hard_contrast=config.hard_contrast
+        )
+
+    @property
+    def margins(self) -> Tensor:
+        """Learned margins (C-1,) between neighbouring ranks: small where they look alike."""
+        return self.contrast.margins.detach()
+
+    def on_stage_start(self, stage: Stage) -> None:
+        """Hold the margins fast in the second stage."""
+        self.contrast.fix_margins(stage.name == "fixed")
+
+    def training_loss(
+        self, images: Tensor, target: OrdinalTarget, stage: Stage, weights: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Return cross-entropy + weighted contrast."""
+        features = self.backbone(images)
+        logits = self.head(self.dropout(features))
+        entropy = soft_cross_entropy(logits, target.probs, weights)
+        compared = logits if self.config.contrast_on == "logits" else features
+        contrast = self.contrast(compared, target, weights)
+        loss = entropy + self.config.weight * contrast
+        return {"loss": loss, "task": entropy, "contrast": contrast}
+
+    def grade(self, images: Tensor) -> Grades:
+        """Return the softmax; uncertainty is its entropy in nats."""
+        probs = self.head(self.backbone(images)).float().softmax(-1)
+        return Grades.from_probabilities(probs, uncertainty=torch.special.entr(probs).sum(-1))

@@ -1,0 +1,193 @@
+"""Ord2Seq (Wang et al., ICCV 2023): a rank as a sequence of finer and finer decisions.
+
+A transformer reads the picture's feature map and names, level by level, the half of the scale
+that the rank lies in. How ours differs: see `dismix.graders.ord2seq_tree`; no unused second
+transformer; the decision path masks groups that earlier decisions ruled out.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from dismix.errors import DisMixError
+from dismix.graders.backbones import Backbone
+from dismix.graders.base import Grader, GraderConfig, Grades, Stage
+from dismix.graders.ord2seq_tree import Ord2SeqLoss, Tree
+from dismix.graders.registry import Preset, register_grader
+from dismix.labels import OrdinalTarget
+
+
+@dataclass(frozen=True)
+class Ord2SeqConfig(GraderConfig):
+    """Settings of Ord2Seq.
+
+    Attributes:
+        dim: Width of the transformer; None takes the backbone's, up to 512.
+        heads: Attention heads; must divide the width.
+        widening: Width of the feed-forward layers as a multiple.
+        encoder_layers: Layers over the picture.
+        decoder_layers: Layers over the sequence.
+        dropout: In the transformer.
+        teacher: What the decoder is shown in training: the "mean" embedding of the votes'
+            groups, or the path of one vote, a "sample".
+        probabilities: "softmax" of the last level's logits (the authors'), or the product of
+            the shares along the "tree".
+        warmup: Share of the steps in which the learning rate grows from zero.
+    """
+
+    dim: int | None = None
+    heads: int = 8
+    widening: int = 4
+    encoder_layers: int = 2
+    decoder_layers: int = 2
+    dropout: float = 0.1
+    teacher: Literal["mean", "sample"] = "mean"
+    probabilities: Literal["softmax", "tree"] = "softmax"
+    warmup: float = 0.05
+
+
+class DecisionDecoder(nn.Module):
+    """Encoder over picture tokens, decoder over decisions, one linear head for each level.
+
+    Args:
+        num_ranks: C.
+        in_dim: Channels of the feature map.
+        config: Sizes.
+    """
+
+    def __init__(self, num_ranks: int, in_dim: int, config: Ord2SeqConfig) -> None:
+        super().__init__()
+        self.tree = Tree(num_ranks)
+        dim = config.dim or min(in_dim // config.heads * config.heads, 512)
+        if dim < 1 or dim % config.heads:
+            raise DisMixError(
+                f"a width of {dim} cannot be shared by {config.heads} heads",
+                column="dim",
+                cure="choose a multiple of heads",
+            )
+        sizes = (dim, config.heads, config.widening * dim, config.dropout)
+        self.enter = nn.Linear(in_dim, dim)
+        self.encoder = nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(*sizes, batch_first=True),
+            config.encoder_layers,
+            nn.LayerNorm(dim),
+            enable_nested_tensor=False,
+        )
+        self.decoder = nn.TransformerDecoder(
+            nn.TransformerDecoderLayer(*sizes, batch_first=True),
+            config.decoder_layers,
+            nn.LayerNorm(dim),
+        )
+        # No positional encoding: groups of different levels are different symbols.
+        self.start = nn.Parameter(torch.randn(dim))
+        self.tokens = nn.ParameterList(torch.randn(size, dim) for size in self.tree.sizes[:-1])
+        self.heads = nn.ModuleList(nn.Linear(dim, num_ranks) for _ in self.tree.sizes)
+
+    def encode(self, features: Tensor) -> Tensor:
+        """Return tokens (B, h*w, dim) of a feature map (B, d, h, w)."""
+        tokens: Tensor = self.encoder(self.enter(features.flatten(2).transpose(1, 2)))
+        return tokens
+
+    def teach(self, tokens: Tensor, probs: Tensor) -> Tensor:
+        """Return logits (B, L, C) when every earlier decision is the votes' own.
+
+        Args:
+            tokens: Of the pictures.
+            probs: Laws (B, C) whose groups the decoder is shown.
+        """
+        steps = [self.start.expand(len(tokens), -1)]
+        for level, table in enumerate(self.tokens):
+            steps.append(self.tree.shares(probs, level).to(table.dtype) @ table)
+        read = self._decode(torch.stack([step.to(tokens.dtype) for step in steps], 1), tokens)
+        logits = [head(read[:, level]) for level, head in enumerate(self.heads)]
+        return torch.stack(logits, 1)
+
+    def decide(self, tokens: Tensor) -> Tensor:
+        """Return logits (B, L, C) when every earlier decision is the decoder's own, greedily."""
+        steps = [self.start.expand(len(tokens), -1)]
+        found: list[Tensor] = []
+        alive: Tensor | None = None
+        for level, head in enumerate(self.heads):
+            prefix = torch.stack([step.to(tokens.dtype) for step in steps], 1)
+            found.append(head(self._decode(prefix, tokens)[:, -1]))
+            if level + 1 < self.tree.depth:
+                group = self.tree.next_group(found[-1], level, alive)
+                alive = self.tree.members(level)[group]
+                steps.append(self.tokens[level][group])
+        return torch.stack(found, 1)
+
+    def _decode(self, steps: Tensor, tokens: Tensor) -> Tensor:
+        length = steps.shape[1]
+        later = torch.ones(length, length, dtype=torch.bool, device=steps.device).triu(1)
+        read: Tensor = self.decoder(steps, tokens, tgt_mask=later)
+        return read
+
+
+_REFERENCE = Preset(
+    "pvt_v2_b3", epochs=100, batch_size=32, weight_decay=0.0, schedule="step",
+    hparams={"dim": 512, "encoder_layers": 6, "decoder_layers": 6},
+)  # fmt: skip
+
+
+@register_grader("ord2seq", "a sequence of halvings of the scale", reference=_REFERENCE)
+class Ord2Seq(Grader):
+    """Feature map, transformer, one decision for each level of the tree.
+
+    The decision is the most probable rank of the last level.
+    """
+
+    config_type: ClassVar[type[GraderConfig]] = Ord2SeqConfig
+
+    def __init__(self, backbone: Backbone, num_ranks: int, **hparams: Any) -> None:
+        super().__init__(backbone, num_ranks, **hparams)
+        self.stages = (Stage("fit", 1.0, warmup=self.config.warmup),)
+        self.decoder = DecisionDecoder(num_ranks, backbone.out_dim, self.config)
+        self.loss = Ord2SeqLoss(num_ranks)
+
+    def training_loss(
+        self, images: Tensor, target: OrdinalTarget, stage: Stage, weights: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Return the loss over all levels, earlier decisions being the votes' own."""
+        tokens = self.decoder.encode(self.backbone.forward_map(images))
+        shown = target.probs
+        if self.config.teacher == "sample":
+            vote = shown.multinomial(1, generator=self.draws)
+            shown = torch.zeros_like(shown).scatter(1, vote, 1.0)
+        return {"loss": self.loss(self.decoder.teach(tokens, shown), target, weights)}
+
+    def grade(self, images: Tensor) -> Grades:
+        """Decode greedily; uncertainty is the entropy of the probabilities in nats."""
+        logits = self.decoder.decide(self.decoder.encode(self.backbone.forward_map(images)))
+        logits = logits.float()
+        if self.config.probabilities == "tree":
+            probs = tree_product(self.decoder.tree, logits)
+        else:
+            probs = logits[:, -1].softmax(-1)
+        label = logits[:, -1].argmax(-1)
+        entropy = torch.special.entr(probs).sum(-1)
+        rank = Grades.from_probabilities(probs).rank
+        return Grades(probs, rank, label, entropy)
+
+
+def tree_product(tree: Tree, logits: Tensor) -> Tensor:
+    """Return laws (B, C): at each level a group shares out what its parent got.
+
+    Args:
+        tree: Of the ranks.
+        logits: (B, L, C).
+
+    Example:
+        >>> tree_product(Tree(3), torch.zeros(1, 2, 3))
+        tensor([[0.3333, 0.3333, 0.3333]])
+    """
+    law = torch.ones_like(logits[:, 0])
+    parents = torch.ones(1, tree.num_ranks, device=logits.device)
+    for level in range(tree.depth):
+        members, softmax = tree.members(level), logits[:, level].softmax(-1)
+        own = softmax @ members.T @ members
+        siblings = softmax @ parents.T @ parents
+        law = law * own / siblings.clamp_min(1e-12)
+        parents = members
+    return law
