@@ -23,7 +23,8 @@ from dismix.generator.images import SplitImages
 from dismix.generator.model import Generator
 from dismix.generator.perceptual import LPIPS
 from dismix.generator.start_run import choose_recipe
-from dismix.generator.training import _Steps, build_training, make_accelerator
+from dismix.generator.steps import Steps
+from dismix.generator.training import build_training, make_accelerator
 from dismix.labels import OrdinalTarget
 from dismix.provenance import provenance
 
@@ -73,7 +74,7 @@ def training_rate(args: argparse.Namespace, device: torch.device) -> float:
         for name, parameter in training.model.named_parameters():
             if name.startswith(training.model.architecture.frozen_prefixes):
                 parameter.requires_grad_(False)
-    steps = _Steps(training, make_accelerator(cpu=device.type == "cpu"))
+    steps = Steps(training, make_accelerator(cpu=device.type == "cpu"))
     rows = torch.arange(args.batch)
     images, levels = split.images(rows, device), labels[rows.to(device)].levels
     training.objective.train()

@@ -20,7 +20,7 @@ from toy import toy_recipe, toy_training, train_toy
 from dismix.errors import DisMixError
 from dismix.generator.checkpoint import FILE
 from dismix.generator.model import Generator
-from dismix.generator.training import _set_lr
+from dismix.generator.steps import set_lr
 
 
 def _killed(run: Path, at: int) -> None:
@@ -69,7 +69,7 @@ def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
 
 
 def test_a_term_that_is_not_finite_stops_with_its_name(tmp_path: Path) -> None:
-    with pytest.raises(DisMixError, match="not finite in epoch") as caught:
+    with pytest.raises(DisMixError, match="'reconstruct' is not finite at step") as caught:
         train_toy(tmp_path, toy_recipe(lr=1e30, warmup=0, clip=0))
     assert "--set lr" in str(caught.value)
     assert not (tmp_path / FILE).exists()
@@ -116,7 +116,7 @@ def test_learning_rate_follows_the_schedule() -> None:
     optimizer = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], 0.2)
     rates = []
     for share in (0.0, 0.05, 0.1, 0.55, 1.0):
-        _set_lr(optimizer, recipe, share)
+        set_lr(optimizer, recipe, share)
         rates.append(optimizer.param_groups[0]["lr"])
     assert rates[0] < rates[1] < rates[2] == pytest.approx(0.2)
     assert rates[3] == pytest.approx(0.2 * 0.5 * (1 + math.cos(math.pi * 0.5)))

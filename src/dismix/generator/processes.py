@@ -1,0 +1,62 @@
+"""Several processes that train one generator: what they must agree on."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, distributed, nn
+
+from dismix.generator.saving import fill, load_tensors, save_tensors
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def in_company() -> bool:
+    """Tell whether this process trains together with others."""
+    return distributed.is_available() and distributed.is_initialized()
+
+
+@torch.no_grad()
+def share(tensor: Tensor) -> None:
+    """Give all processes the first one's tensor, in place: rounding may differ."""
+    if in_company():
+        distributed.broadcast(tensor.data, 0)
+
+
+def agree(flags: Tensor) -> Tensor:
+    """Return the largest of all processes' flags (n,), the same everywhere."""
+    if in_company():
+        distributed.all_reduce(flags, distributed.ReduceOp.MAX)
+    return flags
+
+
+def trained_once(
+    path: Path,
+    train: Callable[[], Module],
+    blank: Callable[[], Module],
+    accelerator: Accelerator,
+) -> Module:
+    """Return a network that the main process trained, equal in all processes, frozen.
+
+    It is kept in a file, so that a resumed run learns under the very same network.
+
+    Args:
+        path: Where it is kept.
+        train: Trains it, on the accelerator's device.
+        blank: Builds one of the same shape.
+        accelerator: Who takes part.
+    """
+    known = path.is_file()
+    accelerator.wait_for_everyone()
+    if accelerator.is_main_process and not known:
+        network = train()
+        save_tensors(path, network.state_dict())
+    else:
+        network = blank().to(accelerator.device)
+        if accelerator.is_main_process:
+            fill(network, load_tensors(path), path, cure="delete it to train it again")
+    for tensor in network.state_dict().values():
+        share(tensor)
+    return network.eval().requires_grad_(False)
