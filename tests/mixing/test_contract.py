@@ -214,9 +214,9 @@ def test_works_under_autocast_and_in_bfloat16(name):
     images, labels = batch()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         out, targets = make(name, p=1.0)(images, labels)
-    assert targets.dtype == torch.float32
-    assert out.dtype == images.dtype
-    half, targets = make(name, p=1.0)(images.bfloat16(), labels)
+        assert targets.dtype == torch.float32
+        assert out.dtype == images.dtype
+        half, targets = make(name, p=1.0)(images.bfloat16(), labels)
     assert half.dtype == torch.bfloat16
     assert targets.dtype == torch.float32
 

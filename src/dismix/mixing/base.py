@@ -47,6 +47,17 @@ class Draws:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def pair_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return ``rows`` and ``partner`` on a device."""
+        return onto(self.rows, device), onto(self.partner, device)
+
+
+def onto(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy a small tensor to a device without waiting for what the device is doing."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
 
 @dataclass(frozen=True)
 class ModelAccess:

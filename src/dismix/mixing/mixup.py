@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
-from dismix.mixing.base import Draws, ModelAccess
+from dismix.mixing.base import Draws, ModelAccess, onto
 from dismix.mixing.pairs import Blend, PairMixer, draw_beta
 
 
@@ -58,8 +58,8 @@ class Mixup(PairMixer):
         self, images: Tensor, target: OrdinalTarget, draws: Draws, access: ModelAccess
     ) -> Blend:
         """Return ``lam x + (1 - lam) x'``."""
-        rows, partner = draws.rows.to(images.device), draws.partner.to(images.device)
-        lam = draws.lam.to(images.device).view(-1, 1, 1, 1)
+        rows, partner = draws.pair_on(images.device)
+        lam = onto(draws.lam, images.device).view(-1, 1, 1, 1)
         weight = lam.to(images.dtype)
         mixes = weight * images[rows] + (1 - weight) * images[partner]
         return Blend(mixes, draws.lam, lam.expand(-1, 1, *images.shape[-2:]))

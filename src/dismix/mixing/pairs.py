@@ -7,7 +7,7 @@ from torch import Tensor
 
 from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
-from dismix.mixing.base import Draws, Mixer, ModelAccess
+from dismix.mixing.base import Draws, Mixer, ModelAccess, onto
 from dismix.mixing.info import Mixed, MixInfo
 
 
@@ -92,9 +92,9 @@ def assemble(
 ) -> Mixed:
     """Return the batch in which the drawn rows are replaced by their mixes."""
     device, batch = images.device, len(images)
-    rows, partner = (x.to(device, non_blocking=True) for x in (draws.rows, partner))
+    rows, partner = onto(draws.rows, device), onto(partner, device)
     base = MixInfo.unchanged(method, target)
-    lam = base.lam.index_copy(0, rows, blend.lam.to(device, torch.float32))
+    lam = base.lam.index_copy(0, rows, onto(blend.lam.float(), device))
     index = base.index.index_copy(0, rows, partner)
     mixed = base.mixed.index_fill(0, rows, True)
     weight = lam.unsqueeze(1)
@@ -104,7 +104,7 @@ def assemble(
     if blend.mask is not None:
         whole = torch.ones(batch, *blend.mask.shape[1:], device=device)
         mask = whole.index_copy(0, rows, blend.mask.float())
-    fell_back = torch.zeros_like(mixed).index_copy(0, rows, draws.fell_back.to(device))
+    fell_back = torch.zeros_like(mixed).index_copy(0, rows, onto(draws.fell_back, device))
     info = MixInfo(
         method, lam, index, mixed, target, out, mask,
         fell_back=fell_back, clean_loss=blend.clean_loss,

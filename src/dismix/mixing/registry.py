@@ -45,6 +45,19 @@ for _entry in (
         "mixup", _HERE + "mixup:Mixup", "weighted mean of two images",
         "Zhang et al., ICLR 2018", "one blend",
     ),
+    MixerEntry(
+        "cutmix", _HERE + "cutmix:CutMix", "a box of the partner",
+        "Yun et al., ICCV 2019", "one blend",
+    ),
+    MixerEntry(
+        "resizemix", _HERE + "resizemix:ResizeMix", "the whole partner, made small",
+        "Qin et al., 2020", "one blend",
+    ),
+    MixerEntry(
+        "puzzlemix", _HERE + "puzzlemix:PuzzleMix", "blocks cut and moved by saliency",
+        "Kim et al., ICML 2020", "forward and input gradient of the mixed images; minimum cuts",
+        "a model or saliency_fn",
+    ),
 ):  # fmt: skip
     MIXERS.register(_entry.name)(_entry)
 

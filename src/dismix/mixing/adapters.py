@@ -1,0 +1,80 @@
+"""Use a mixer as a collate function, or where timm expects its own ``Mixup``."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dismix.mixing.base import Mixer, Targets
+
+
+class Collate:
+    """Collate samples and mix the batch, in the main process or in a worker.
+
+    Each worker of each epoch gets a stream of its own: copies of one mixer would otherwise
+    draw the same mixes in all of them.
+    """
+
+    def __init__(self, mix: Mixer, collate: Callable[[list[Any]], Any], seed: int) -> None:
+        self.mix, self.collate, self.seed = mix, collate, seed
+        self._worker: int | None = None
+
+    def __call__(self, samples: list[Any]) -> Any:
+        """Return what ``collate`` does, with its first two parts mixed."""
+        worker = torch.utils.data.get_worker_info()
+        if worker is not None and worker.seed != self._worker:
+            self._worker = worker.seed
+            self.mix.reseed(self.seed, worker.seed)
+        images, targets, *rest = self.collate(samples)
+        return (*self.mix(images, targets), *rest)
+
+
+def as_collate(
+    mix: Mixer, collate: Callable[[list[Any]], Any] | None = None, *, seed: int = 0
+) -> Collate:
+    """Return a ``collate_fn`` whose batches are already mixed.
+
+    Args:
+        mix: Any mixer that needs no model (or has a ``saliency_fn``).
+        collate: Makes (images, targets, ...) of samples; torch's default when left out.
+        seed: Of the streams of data loader workers, together with the loader's own seed.
+
+    Example:
+        >>> from dismix.mixing.registry import create_mixer
+        >>> data = [(torch.zeros(1, 4, 4), i % 3) for i in range(6)]
+        >>> mix = as_collate(create_mixer("mixup", 3))
+        >>> images, targets = next(iter(torch.utils.data.DataLoader(data, 6, collate_fn=mix)))
+        >>> images.shape, targets.shape
+        (torch.Size([6, 1, 4, 4]), torch.Size([6, 3]))
+    """
+    return Collate(mix, collate or torch.utils.data.default_collate, seed)
+
+
+class TimmCompat:
+    """A mixer with the interface of ``timm.data.Mixup``, for timm's training script.
+
+    It takes odd batches, does not write into the images, and smooths no labels unless asked.
+
+    Args:
+        mix: Any mixer. One that needs a model must have been given it at construction.
+        label_smoothing: timm's, spread evenly over all ranks.
+    """
+
+    def __init__(self, mix: Mixer, label_smoothing: float = 0.0) -> None:
+        self.mix, self.label_smoothing = mix, label_smoothing
+
+    @property
+    def mixup_enabled(self) -> bool:
+        """What timm's ``--mixup-off-epoch`` sets."""
+        return self.mix.enabled
+
+    @mixup_enabled.setter
+    def mixup_enabled(self, value: bool) -> None:
+        self.mix.enabled = value
+
+    def __call__(self, x: Tensor, target: Targets) -> tuple[Tensor, Tensor]:
+        """Return mixed images and soft targets (B, C)."""
+        images, soft = self.mix(x, target)
+        smoothing = self.label_smoothing
+        return images, soft * (1 - smoothing) + smoothing / soft.shape[1]
