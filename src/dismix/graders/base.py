@@ -7,8 +7,7 @@ images and an `OrdinalTarget`, never which mixer made them.
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -19,9 +18,25 @@ from torch import Tensor, nn
 
 from dismix.data.transforms import to_unit
 from dismix.errors import DisMixError
+from dismix.generator.precision import full_precision
 from dismix.graders.backbones import Backbone
 from dismix.labels import OrdinalTarget
 from dismix.registry import near_names
+
+__all__ = [
+    "Grader",
+    "GraderConfig",
+    "Grades",
+    "LabelledBatches",
+    "Stage",
+    "combine_weights",
+    "expected_rank",
+    "full_precision",
+    "make_config",
+    "nearest_rank",
+    "pair_weights",
+    "weighted_mean",
+]
 
 LabelledBatches: TypeAlias = Iterable[tuple[Tensor, OrdinalTarget]]
 """Clean, not augmented images (B, channels, H, W) in [-1, 1] with their targets."""
@@ -349,13 +364,3 @@ def combine_weights(
         return per_sample
     mean = target.probs @ per_rank.to(target.probs)
     return mean if per_sample is None else mean * per_sample
-
-
-@contextmanager
-def full_precision(like: Tensor) -> Iterator[None]:
-    """Switch autocast off: exponentials and logarithms of distances overflow in half.
-
-    Inputs made under autocast must still be cast with ``.float()``.
-    """
-    with torch.autocast(like.device.type, enabled=False):
-        yield

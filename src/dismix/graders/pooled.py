@@ -79,4 +79,5 @@ def entropy(probabilities: Tensor) -> Tensor:
         >>> entropy(torch.tensor([[0.5, 0.5], [1.0, 0.0]]))
         tensor([0.6931, 0.0000])
     """
-    return torch.special.entr(probabilities).sum(-1)
+    total: Tensor = torch.special.entr(probabilities).sum(-1)
+    return total

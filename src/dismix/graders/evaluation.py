@@ -1,0 +1,67 @@
+"""Grading a split, and what the grades are worth."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dismix.generator.images import SplitImages
+from dismix.graders.base import Grader, Grades
+from dismix.graders.metrics import grade_metrics, ranked_probability_score
+from dismix.labels import OrdinalTarget
+
+
+def clean_batches(
+    split: SplitImages, device: torch.device, batch_size: int = 64
+) -> Iterator[tuple[Tensor, OrdinalTarget]]:
+    """Yield images (B, channels, H, W) in [-1, 1] and targets, in order, not augmented."""
+    for start in range(0, len(split), batch_size):
+        rows = torch.arange(start, min(start + batch_size, len(split)))
+        target = split.target[rows.to(split.target.probs.device)]
+        yield split.images(rows, device), target.to(device)
+
+
+def grade_split(grader: Grader, split: SplitImages, batch_size: int = 64) -> Grades:
+    """Return the grades of all N images of a split, on the CPU."""
+    device = grader.device
+    return Grades.cat(
+        _autocast_predict(grader, images).to("cpu")
+        for images, _ in clean_batches(split, device, batch_size)
+    )
+
+
+def _autocast_predict(grader: Grader, images: Tensor) -> Grades:
+    with torch.autocast(images.device.type, torch.bfloat16, enabled=images.device.type == "cuda"):
+        return grader.predict(images)
+
+
+def evaluate(grader: Grader, split: SplitImages, batch_size: int = 64) -> dict[str, Any]:
+    """Return `grade_metrics` against the majority grades, and the "loss".
+
+    The loss is the ranked probability score against the votes, the same for all methods.
+    """
+    grades = grade_split(grader, split, batch_size)
+    target = split.target.to("cpu")
+    law = grades.probabilities.double().numpy()
+    metrics = grade_metrics(
+        grades.label.numpy(), target.hard.numpy(), grader.num_ranks,
+        probabilities=law, rank=grades.rank.double().numpy(),
+    )  # fmt: skip
+    metrics["loss"] = ranked_probability_score(law, target.probs.double().numpy())
+    return metrics
+
+
+@torch.no_grad()
+def fit_reference(
+    grader: Grader, train: SplitImages, val: SplitImages | None, batch_size: int = 64
+) -> None:
+    """Give a grader the clean training images, and validation images to choose settings on."""
+    if not grader.uses_reference:
+        return
+    mode, device = grader.training, grader.device
+    grader.eval()
+    chosen = None if val is None else clean_batches(val, device, batch_size)
+    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        grader.fit_reference(clean_batches(train, device, batch_size), chosen)
+    grader.train(mode)

@@ -1,0 +1,125 @@
+"""A trained grader as one safetensors file that says by itself how to rebuild it."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from dismix import atomic
+from dismix.errors import DisMixError
+from dismix.graders.base import Grader
+from dismix.graders.registry import create_grader
+
+MODEL = "model.safetensors"
+_REFERENCE = "reference/"
+_EXTRA = "_extra_state"
+
+
+def plain_state(grader: Grader, *, cpu: bool = True) -> dict[str, Tensor]:
+    """Return weights, buffers and reference tensors by name.
+
+    Args:
+        grader: Any grader.
+        cpu: Return contiguous copies on the CPU; else the tensors as they are.
+    """
+    state = {k: v for k, v in grader.state_dict().items() if not k.endswith(_EXTRA)}
+    state |= {_REFERENCE + name: tensor for name, tensor in grader.reference.items()}
+    return _on_cpu(state) if cpu else state
+
+
+def _on_cpu(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {
+        k: v.detach().cpu().clone(memory_format=torch.contiguous_format) for k, v in state.items()
+    }
+
+
+def describe(grader: Grader) -> dict[str, Any]:
+    """Return what `load_grader` needs beside the tensors."""
+    return {
+        "format": 1,
+        "method": grader.name,
+        "backbone": grader.backbone.name,
+        "num_ranks": grader.num_ranks,
+        "hparams": dataclasses.asdict(grader.config),
+        "about": grader.about,
+    }
+
+
+def save_grader(grader: Grader, path: str | Path, state: dict[str, Tensor] | None = None) -> None:
+    """Write a grader atomically.
+
+    Args:
+        grader: Made by `create_grader`.
+        path: File, or the folder to put ``model.safetensors`` into.
+        state: From an earlier `plain_state`; the present one when None.
+    """
+    path = Path(path)
+    if path.suffix != ".safetensors":
+        path = path / MODEL
+    with atomic.replacing(path) as temporary:
+        tensors = plain_state(grader) if state is None else _on_cpu(state)
+        save_file(tensors, temporary, {"grader": json.dumps(describe(grader))})
+
+
+def load_grader(path: str | Path, device: torch.device | str = "cpu") -> Grader:
+    """Read what `save_grader` wrote, in evaluation mode.
+
+    Args:
+        path: The file, or its folder.
+        device: Where to put it.
+
+    Raises:
+        DisMixError: No such file, or not a grader's.
+    """
+    path = Path(path)
+    path = path / MODEL if path.is_dir() else path
+    if not path.is_file():
+        raise DisMixError(
+            "no trained grader here", file=path, cure="train one with `dismix grader train`"
+        )
+    cure = "give the folder that `dismix grader train` filled"
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            notes = json.loads((file.metadata() or {})["grader"])
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        raise DisMixError(f"is no trained grader ({error})", file=path, cure=cure) from error
+    hparams: dict[str, Any] = {
+        k: tuple(v) if isinstance(v, list) else v for k, v in notes["hparams"].items()
+    }
+    grader = create_grader(
+        notes["method"],
+        backbone=notes["backbone"],
+        weights=None,
+        num_ranks=notes["num_ranks"],
+        **hparams,
+    )
+    put_state(grader, tensors, path)
+    grader.about = notes["about"]
+    return grader.to(device).eval()
+
+
+def put_state(grader: Grader, tensors: dict[str, Tensor], file: Path | None = None) -> None:
+    """Load tensors from `plain_state` into a grader of the same shape."""
+    grader.reference = {
+        k.removeprefix(_REFERENCE): v.to(grader.device)
+        for k, v in tensors.items()
+        if k.startswith(_REFERENCE)
+    }
+    weights = {k: v for k, v in tensors.items() if not k.startswith(_REFERENCE)}
+    try:
+        outcome = grader.load_state_dict(weights, strict=False)
+        missing = [k for k in outcome.missing_keys if not k.endswith(_EXTRA)]
+        if missing or outcome.unexpected_keys:
+            raise RuntimeError(f"'{[*missing, *outcome.unexpected_keys][0]}' does not belong")
+    except RuntimeError as error:
+        raise DisMixError(
+            f"holds weights of another grader ({str(error).splitlines()[-1].strip()})",
+            file=file,
+            cure="use the version of DisMix that wrote it, or train again",
+        ) from error

@@ -1,0 +1,168 @@
+"""All settings of a grader's training, from a preset and the user's changes."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from dismix.errors import DisMixError
+from dismix.graders.registry import GRADERS, OptimizerName, Schedule
+from dismix.graders.selection import check_rules
+from dismix.registry import near_names
+
+PRESETS = ("dismix", "reference")
+DEFAULT_SELECT = ("smoothed",)
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """How a grader is trained.
+
+    Attributes:
+        method: Name in `GRADERS`.
+        preset: Where the rest started from.
+        backbone: See `create_backbone`.
+        weights: See `create_backbone`.
+        epochs: Passes over the training split, all stages together.
+        batch_size: Images a step, over all devices.
+        lr: Learning rate; stages may scale it for some parameters.
+        weight_decay: On weights, not on biases, norms and margins.
+        optimizer: "adam", "adamw" or "sgd".
+        schedule: "cosine", "constant" or "step", within each stage.
+        final_lr: Last learning rate of "cosine" as a share of the first.
+        clip: Largest norm of the gradient, 0 for none.
+        select: Rules that choose the checkpoint, see `dismix.graders.selection`; the
+            first one's is the model, those of others are kept beside it.
+        average: Averaged weights look back over this share of a stage's steps.
+        validate_every: Epochs between validations; also after the last one.
+        augment: Flips and rotations, after mixing.
+        balanced: Draw grades equally often.
+        rank_weights: Weight of each rank, "balanced" for inverse frequency, or empty.
+        size: Pixels a side.
+        hparams: The method's own settings.
+    """
+
+    method: str
+    preset: str = "dismix"
+    backbone: str = "vgg16"
+    weights: str = "auto"
+    epochs: int = 200
+    batch_size: int = 64
+    lr: float = 1e-4
+    weight_decay: float = 1e-4
+    optimizer: OptimizerName = "adam"
+    schedule: Schedule = "cosine"
+    final_lr: float = 0.0
+    clip: float = 0.0
+    select: tuple[str, ...] = DEFAULT_SELECT
+    average: float = 0.05
+    validate_every: int = 2
+    augment: bool = True
+    balanced: bool = False
+    rank_weights: tuple[float, ...] | Literal["balanced"] = ()
+    size: int = 256
+    hparams: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_rules(self.select)
+        for name in ("epochs", "batch_size", "validate_every", "size"):
+            if getattr(self, name) < 1:
+                raise DisMixError(f"{name} is {getattr(self, name)}", cure="give 1 or more")
+        if not self.lr > 0:
+            raise DisMixError(f"lr is {self.lr}", cure="give a positive number")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return dataclasses.asdict(self)
+
+
+def choose_settings(
+    method: str, preset: str = "dismix", changes: Mapping[str, Any] | None = None
+) -> TrainSettings:
+    """Return a preset with changes.
+
+    Args:
+        method: Name in `GRADERS`.
+        preset: "dismix" or "reference".
+        changes: Fields of `TrainSettings` or of the method's configuration; values may be
+            text, as the command line gives them. None values are passed over.
+
+    Example:
+        >>> chosen = choose_settings("ce", changes={"epochs": "3", "dropout": "0.1"})
+        >>> chosen.epochs, chosen.hparams
+        (3, {'dropout': 0.1})
+    """
+    entry = GRADERS[method]
+    if preset not in PRESETS:
+        raise DisMixError(f"unknown preset '{preset}'", cure=near_names(preset, [*PRESETS]))
+    values = {f.name: getattr(entry.presets[preset], f.name) for f in dataclasses.fields(
+        entry.presets[preset])}  # fmt: skip
+    hparams = dict(values.pop("hparams"))
+    own, theirs = get_type_hints(TrainSettings), get_type_hints(entry.make.config_type)
+    known = [n for n in own if n not in ("method", "preset", "hparams")]
+    for name, value in (changes or {}).items():
+        if value is None:
+            continue
+        if name in known:
+            values[name] = typed(name, value, own[name])
+        elif name in theirs:
+            hparams[name] = typed(name, value, theirs[name])
+        else:
+            raise DisMixError(
+                f"unknown setting '{name}' of '{method}'", cure=near_names(name, [*known, *theirs])
+            )
+    return TrainSettings(method, preset, hparams=hparams, **values)
+
+
+def typed(name: str, value: Any, hint: Any) -> Any:
+    """Return text from the command line as what a field of type ``hint`` takes.
+
+    Example:
+        >>> typed("select", "loss,last", tuple[str, ...]), typed("k", "none", int | None)
+        (('loss', 'last'), None)
+    """
+    kinds = get_args(hint) if _is_union(hint) else (hint,)
+    if not isinstance(value, str):
+        return tuple(value) if isinstance(value, list) else value
+    words: list[str] = []
+    for kind in kinds:
+        if get_origin(kind) is Literal:
+            if value in get_args(kind):
+                return value
+            words += [str(choice) for choice in get_args(kind)]
+        elif get_origin(kind) is tuple:
+            items = [v for v in value.replace(",", " ").split() if v]
+            try:
+                return tuple(get_args(kind)[0](item) for item in items)
+            except ValueError:
+                words.append("numbers with commas between")
+        elif (found := _plain(value, kind)) is not _NOTHING:
+            return found
+        else:
+            words.append(_WORDS.get(kind, "none"))
+    raise DisMixError(f"'{value}' does not fit", column=name, cure="give " + " or ".join(words))
+
+
+_NOTHING = object()
+_WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false"}
+_TRUTH = {"true": True, "yes": True, "1": True, "on": True,
+          "false": False, "no": False, "0": False, "off": False}  # fmt: skip
+
+
+def _plain(value: str, kind: Any) -> Any:
+    if kind is str:
+        return value
+    if kind is bool:
+        return _TRUTH.get(value.lower(), _NOTHING)
+    if kind is type(None):
+        return None if value.lower() == "none" else _NOTHING
+    try:
+        return kind(value)
+    except (TypeError, ValueError):
+        return _NOTHING
+
+
+def _is_union(hint: Any) -> bool:
+    import types
+
+    return get_origin(hint) in (Union, types.UnionType)

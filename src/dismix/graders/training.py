@@ -1,0 +1,255 @@
+"""Training a grader: one loop for all methods, for a CPU, one GPU and many.
+
+The loop knows no method by name. A step's random choices depend on (seed, epoch, step)
+alone, so a killed run that is resumed ends with the weights of one that was not. Images are
+mixed first and augmented afterwards: all views of a mix show the same mix.
+"""
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator, DistributedDataParallelKwargs
+from torch import Tensor, nn
+
+from dismix.data.batches import Batch, Batches
+from dismix.data.transforms import augment, draw_augment
+from dismix.errors import DisMixError
+from dismix.generator.images import SplitImages
+from dismix.generator.run_log import RunLog
+from dismix.graders.averaging import AveragedState
+from dismix.graders.base import Grader, Stage, combine_weights
+from dismix.graders.plan import begin_stage, learning_rate, set_learning_rate, set_stage_mode
+from dismix.graders.sampling import balanced_rank_weights, balanced_rows, seed_of
+from dismix.graders.state import Training, epochs_done, restore_state, save_state
+from dismix.graders.validation import validate
+from dismix.labels import OrdinalTarget
+from dismix.progress import Progress
+
+__all__ = ["Training", "make_accelerator", "run_training"]
+
+
+def make_accelerator(*, cpu: bool = False) -> Accelerator:
+    """Return the accelerator: bf16 autocast on a GPU, float32 on a CPU, DDP when launched so."""
+    cpu = cpu or not torch.cuda.is_available()
+    unused = DistributedDataParallelKwargs(find_unused_parameters=True, broadcast_buffers=False)
+    return Accelerator(cpu=cpu, mixed_precision="no" if cpu else "bf16", kwargs_handlers=[unused])
+
+
+def run_training(
+    training: Training,
+    train: SplitImages,
+    val: SplitImages,
+    run: Path,
+    accelerator: Accelerator,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+    save_seconds: float = 60.0,
+) -> None:
+    """Train to the last epoch; leave the chosen model, metrics and a checkpoint in ``run``.
+
+    Args:
+        training: What to train.
+        train: Training split.
+        val: Validation split: chooses checkpoints and, with `fit_reference`, settings.
+        run: Folder to fill.
+        accelerator: From `make_accelerator`.
+        resume: Continue from the checkpoint in ``run`` when there is one.
+        progress: Called after each step or so.
+        save_seconds: Least time between checkpoints; a small network's epoch is over sooner
+            than its checkpoint is written.
+    """
+    loop = _Loop(training, train, accelerator)
+    main = accelerator.is_main_process
+    if resume and epochs_done(run):
+        # The optimizer's state belongs to the stage of the last epoch done.
+        loop.enter(training.stage_at(epochs_done(run) - 1))
+        restore_state(training, run, loop.optimizer, loop.average)
+    log = RunLog(run, training.epoch, active=main)
+    saved = time.monotonic()
+    settings, epochs = training.settings, training.settings.epochs
+    with torch.random.fork_rng(devices=_cuda(accelerator.device)):
+        for epoch in range(training.epoch, epochs):
+            metrics = loop.run_epoch(epoch, progress)
+            _stop_if_broken(metrics, epoch)
+            training.epoch = epoch + 1
+            last = training.epoch == epochs
+            # Earlier stages have no say: their head may not even be trained.
+            final = loop.number == len(training.ends) - 1
+            if final and (last or training.epoch % settings.validate_every == 0):
+                metrics |= validate(training, loop.average, train, val)
+            log.write({"epoch": training.epoch, **metrics})
+            if main and (last or time.monotonic() - saved >= save_seconds):
+                save_state(training, run, loop.optimizer, loop.average)
+                saved = time.monotonic()
+            accelerator.wait_for_everyone()
+
+
+class _Loss(nn.Module):
+    """A grader's loss as a module, for DDP to wrap."""
+
+    def __init__(self, grader: Grader) -> None:
+        super().__init__()
+        self.grader = grader
+
+    def forward(
+        self, images: Tensor, target: OrdinalTarget, stage: Stage, weights: Tensor | None
+    ) -> dict[str, Tensor]:
+        return self.grader.training_loss(images, target, stage, weights)
+
+
+class _Loop:
+    """Optimizer and averaged weights of the present stage, and the step."""
+
+    def __init__(self, training: Training, train: SplitImages, accelerator: Accelerator) -> None:
+        self.training, self.train, self.accelerator = training, train, accelerator
+        settings, world = training.settings, accelerator.num_processes
+        if settings.batch_size % world:
+            raise DisMixError(
+                f"a batch of {settings.batch_size} cannot be shared by {world} processes",
+                cure="set batch_size to a multiple",
+            )
+        self.device = accelerator.device
+        self.batches = self._batches(None)
+        self.rank_weights = self._rank_weights()
+        weights = training.sample_weights
+        self.sample_weights = None if weights is None else weights.to(self.device)
+        self.number = -1
+        self.optimizer: torch.optim.Optimizer
+        self.average: AveragedState
+        if self.device.type == "cuda":
+            training.grader.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def _batches(self, rows: Tensor | None) -> Batches:
+        return Batches(
+            self.train.source, self.train.target,
+            self.training.settings.batch_size // self.accelerator.num_processes,
+            seed=self.training.seed, rows=rows, augment=False, equalize=self.train.equalize,
+            device=self.device, rank=self.accelerator.process_index,
+            world_size=self.accelerator.num_processes,
+        )  # fmt: skip
+
+    def _rank_weights(self) -> Tensor | None:
+        weights, target = self.training.settings.rank_weights, self.train.target
+        if weights == "balanced":
+            return balanced_rank_weights(target).to(self.device)
+        if weights and len(weights) != target.num_ranks:
+            raise DisMixError(
+                f"{len(weights)} rank weights were given for {target.num_ranks} ranks",
+                cure="give one for each rank, or 'balanced'",
+            )
+        return torch.tensor(weights, device=self.device) if weights else None
+
+    def enter(self, number: int) -> None:
+        """Begin a stage: its parameters, optimizer, and averaged weights from here on."""
+        self.number = number
+        training = self.training
+        stage = training.grader.stages[number]
+        self.optimizer = begin_stage(training.grader, stage, training.settings)
+        start = training.ends[number - 1] if number else 0
+        steps = (training.ends[number] - start) * len(self.batches)
+        self.average = AveragedState(
+            training.grader, 1 - 1 / max(1.0, training.settings.average * steps)
+        )
+        self.loss: nn.Module = _Loss(training.grader)
+        if self.accelerator.num_processes > 1:
+            self.loss = self.accelerator.prepare_model(self.loss)
+
+    def run_epoch(self, epoch: int, progress: Progress | None) -> dict[str, float]:
+        """Train for one epoch and return the means of the loss and its parts."""
+        training, process = self.training, self.accelerator.process_index
+        if training.stage_at(epoch) != self.number:
+            self.enter(training.stage_at(epoch))
+        stage = training.grader.stages[self.number]
+        if training.settings.balanced:
+            self.batches = self._batches(balanced_rows(self.train.target, training.seed, epoch))
+        self.batches.set_epoch(epoch)
+        # Dropout draws from torch's own generator, which is forked around the whole run.
+        torch.manual_seed(seed_of(training.seed, epoch, process))
+        training.grader.start_epoch(seed_of(training.seed, epoch, process, 1))
+        reseed = getattr(training.mixer, "reseed", None)
+        if reseed is not None:
+            reseed(training.seed, epoch, process)
+        set_stage_mode(training.grader, stage)
+        count, seen, begun = len(self.batches), 0, time.perf_counter()
+        sums: dict[str, Tensor] = {}
+        for step, batch in enumerate(self.batches):
+            parts = self._step(batch, stage, epoch, step, count)
+            sums = {name: sums.get(name, 0.0) + value for name, value in parts.items()}
+            seen += len(batch) * self.accelerator.num_processes
+            if progress is not None and (step + 1 == count or step % 10 == 0):
+                rate = seen / (time.perf_counter() - begun)
+                text = f"training | {stage.name}  loss {float(parts['loss']):.3f}  {rate:.0f}/s"
+                progress(text, epoch * count + step + 1, training.settings.epochs * count)
+        metrics = {name: float(total) / count for name, total in sums.items()}
+        metrics["images_per_second"] = seen / (time.perf_counter() - begun)
+        return metrics
+
+    def _step(
+        self, batch: Batch, stage: Stage, epoch: int, step: int, count: int
+    ) -> dict[str, Tensor]:
+        training, settings = self.training, self.training.settings
+        assert batch.target is not None
+        start = training.ends[self.number - 1] if self.number else 0
+        share = (epoch - start + step / count) / (training.ends[self.number] - start)
+        set_learning_rate(self.optimizer, learning_rate(settings, stage, share))
+        images, target = batch.images, batch.target
+        if training.mixer is not None and stage.mixing:
+            images, target = self._mix(images, target, stage)
+        if settings.augment or stage.views > 1:
+            process = self.accelerator.process_index
+            images = _views(images, stage.views, seed_of(training.seed, epoch, step, process, 2))
+        own = None if self.sample_weights is None else self.sample_weights[batch.index]
+        weights = combine_weights(target, self.rank_weights, own)
+        with self.accelerator.autocast():
+            parts: dict[str, Tensor] = self.loss(images, target, stage, weights)
+        self.optimizer.zero_grad(set_to_none=True)
+        parts["loss"].backward()  # type: ignore[no-untyped-call]
+        if settings.clip:
+            nn.utils.clip_grad_norm_(training.grader.parameters(), settings.clip)
+        self.optimizer.step()
+        self.average.update()
+        return {name: value.detach() for name, value in parts.items()}
+
+    def _mix(
+        self, images: Tensor, target: OrdinalTarget, stage: Stage
+    ) -> tuple[Tensor, OrdinalTarget]:
+        mixer = self.training.mixer
+        assert mixer is not None
+
+        def loss_fn(model: Any, images: Tensor, target: Any) -> Tensor:
+            if stage.views > 1:
+                images = images.unsqueeze(1).expand(-1, stage.views, -1, -1, -1)
+            law = OrdinalTarget.coerce(target, self.training.grader.num_ranks)
+            loss: Tensor = model.training_loss(images, law, stage)["loss"]
+            return loss
+
+        if getattr(mixer, "needs_saliency", False):
+            return mixer(images, target, model=self.training.grader, loss_fn=loss_fn)
+        return mixer(images, target)
+
+
+def _views(images: Tensor, views: int, seed: int) -> Tensor:
+    """Return augmented images (B, channels, H, W), or (B, V, channels, H, W) for V > 1."""
+    rng = torch.Generator().manual_seed(seed)
+    if views == 1:
+        return augment(images, draw_augment(len(images), rng))
+    many = images.repeat_interleave(views, 0)
+    seen = augment(many, draw_augment(len(many), rng))
+    return seen.view(len(images), views, *images.shape[1:])
+
+
+def _stop_if_broken(metrics: dict[str, float], epoch: int) -> None:
+    bad = next((name for name, value in metrics.items() if not math.isfinite(value)), None)
+    if bad is not None:
+        raise DisMixError(
+            f"'{bad}' is not finite in epoch {epoch + 1}",
+            cure="start anew with a smaller learning rate (--set lr=...)",
+        )
+
+
+def _cuda(device: torch.device) -> list[torch.device]:
+    return [device] if device.type == "cuda" else []

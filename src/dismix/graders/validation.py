@@ -1,0 +1,50 @@
+"""Judging a grader in training on the validation split."""
+
+from typing import Any
+
+from torch import Tensor
+
+from dismix.generator.images import SplitImages
+from dismix.graders.averaging import AveragedState
+from dismix.graders.base import Grader
+from dismix.graders.evaluation import evaluate, fit_reference
+from dismix.graders.saving import plain_state
+from dismix.graders.selection import Selector
+from dismix.graders.state import Training
+
+
+def validate(
+    training: Training, average: AveragedState, train: SplitImages, val: SplitImages
+) -> dict[str, float]:
+    """Judge raw and averaged weights as the rules ask, and remember the best of each."""
+    found: dict[str, float] = {}
+    for averaged in (False, True):
+        rules = {r: s for r, s in training.selectors.items() if s.averaged == averaged}
+        if not rules:
+            continue
+        if averaged:
+            with average.applied():
+                metrics = _judge(training, rules, train, val)
+        else:
+            metrics = _judge(training, rules, train, val)
+        prefix = "val_averaged_" if averaged else "val_"
+        names = ("accuracy", "mae", "mae_expected", "qwk", "loss")
+        found |= {prefix + name: float(metrics[name]) for name in names}
+    return found
+
+
+def _judge(
+    training: Training, rules: dict[str, Selector], train: SplitImages, val: SplitImages
+) -> dict[str, Any]:
+    fit_reference(training.grader, train, val)
+    metrics = evaluate(training.grader, val)
+    better = [rule for rule, s in rules.items() if s.update(metrics, training.epoch)]
+    if better:
+        # Kept where it is: copying to the CPU at every improvement would stall a GPU.
+        state = _snapshot(training.grader)
+        training.best |= dict.fromkeys(better, state)
+    return metrics
+
+
+def _snapshot(grader: Grader) -> dict[str, Tensor]:
+    return {k: v.clone() for k, v in plain_state(grader, cpu=False).items()}

@@ -1,0 +1,60 @@
+"""Toy splits: 40 small pictures whose brightness is the grade."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dismix.generator.images import SplitImages
+from dismix.graders.registry import create_grader
+from dismix.graders.settings import TrainSettings, choose_settings
+from dismix.graders.training import Training, make_accelerator, run_training
+from dismix.labels import OrdinalTarget
+from dismix.progress import Progress
+
+
+def toy_split(count: int = 40, ranks: int = 4, seed: int = 0, size: int = 24) -> SplitImages:
+    rng = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % ranks
+    noise = torch.randint(24, (count, 3, size, size), generator=rng)
+    pixels = (noise + (220 // ranks) * labels[:, None, None, None]).to(torch.uint8)
+    return SplitImages(pixels, OrdinalTarget.from_labels(labels.tolist(), ranks), False)
+
+
+def toy_settings(method: str = "ce", **changes: Any) -> TrainSettings:
+    base = {
+        "backbone": "tiny", "epochs": 4, "batch_size": 16, "lr": 3e-3, "size": 24,
+        "validate_every": 1, "weight_decay": 0.0,
+    }  # fmt: skip
+    return choose_settings(method, changes={**base, **changes})
+
+
+def toy_training(settings: TrainSettings, seed: int = 0, **parts: Any) -> Training:
+    grader = create_grader(
+        settings.method, backbone=settings.backbone, num_ranks=4, seed=seed, **settings.hparams
+    )
+    return Training(grader, settings, seed, **parts)
+
+
+def train_toy(
+    run: Path,
+    settings: TrainSettings,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+    train: SplitImages | None = None,
+    **parts: Any,
+) -> Training:
+    training = toy_training(settings, **parts)
+    run_training(
+        training, train or toy_split(), toy_split(20, seed=1), run, make_accelerator(cpu=True),
+        resume=resume, progress=progress, save_seconds=0.0,
+    )  # fmt: skip
+    return training
+
+
+if __name__ == "__main__":
+    import sys
+
+    torch.set_num_threads(1)
+    train_toy(Path(sys.argv[1]), toy_settings(augment=False, dropout=0.0, optimizer="sgd"))
