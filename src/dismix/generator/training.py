@@ -8,12 +8,13 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from accelerate import Accelerator, DistributedDataParallelKwargs
+from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs
 from torch import Tensor, nn
 
 from dismix.data.batches import Batches
@@ -178,10 +179,17 @@ def _make_fast(
 def make_accelerator(*, cpu: bool = False) -> Accelerator:
     """Return the accelerator: bf16 autocast on a GPU, float32 on a CPU, DDP when launched so."""
     cpu = cpu or not torch.cuda.is_available()
+    if not cpu:
+        # Shapes hardly change, so trying the convolution kernels once pays.
+        torch.backends.cudnn.benchmark = True
     # Which terms take part depends on the recipe, so some heads may get no gradient.
     # Each process counts its own use of the codebooks, so buffers are not broadcast.
     unused = DistributedDataParallelKwargs(find_unused_parameters=True, broadcast_buffers=False)
-    return Accelerator(cpu=cpu, mixed_precision="no" if cpu else "bf16", kwargs_handlers=[unused])
+    # One process decodes images and trains the guide while the others wait.
+    patience = InitProcessGroupKwargs(timeout=timedelta(hours=6))
+    return Accelerator(
+        cpu=cpu, mixed_precision="no" if cpu else "bf16", kwargs_handlers=[unused, patience]
+    )
 
 
 def run_training(
@@ -192,6 +200,7 @@ def run_training(
     accelerator: Accelerator,
     *,
     resume: bool = False,
+    tensorboard: bool = False,
     progress: Progress | None = None,
 ) -> None:
     """Train to the end of the recipe, writing checkpoints, metrics and strips into ``run``.
@@ -203,6 +212,7 @@ def run_training(
         run: Folder to fill.
         accelerator: From `make_accelerator`.
         resume: Continue from the last checkpoint in ``run`` when there is one.
+        tensorboard: Also write curves and strips for TensorBoard.
         progress: Called after each step.
     """
     recipe, world = training.recipe, accelerator.num_processes
@@ -214,7 +224,7 @@ def run_training(
     if resume and (run / FILE).is_file():
         notes = load_training(run, training.modules, training.optimizers, training.average)
         training.epoch, training.best = int(notes["epoch"]), notes["best"]
-    log = RunLog(run, training.epoch, active=accelerator.is_main_process)
+    log = RunLog(run, training.epoch, active=accelerator.is_main_process, tensorboard=tensorboard)
     batches = Batches(
         train.source, train.target, recipe.batch_size // world, seed=training.seed,
         equalize=train.equalize, device=accelerator.device, augment=recipe.augment,
@@ -243,6 +253,7 @@ def run_training(
             notes = {"epoch": training.epoch, "best": training.best}
             save_training(run, training.modules, training.optimizers, training.average, notes)
         accelerator.wait_for_everyone()
+    log.close()
 
 
 def _train_epoch(
