@@ -95,7 +95,8 @@ def choose_triplets(target: OrdinalTarget, min_gap: float = 0.5) -> Triplets:
     here = torch.arange(count, device=distance.device)
     second = (here + 1) % count
     gap = (distance - distance[here, second].unsqueeze(1)).abs()
-    gap = gap.masked_fill(gap < min_gap, torch.inf).fill_diagonal_(torch.inf)
+    # Equal distances, the second image's own among them, order nothing whatever min_gap is.
+    gap = gap.masked_fill(gap < max(min_gap, 1e-5), torch.inf).fill_diagonal_(torch.inf)
     best, third = gap.min(1)
     sign = torch.sign(distance[here, second] - distance[here, third])
     return Triplets(second, third, torch.where(best.isfinite(), sign, torch.zeros_like(sign)))

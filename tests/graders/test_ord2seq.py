@@ -1,0 +1,141 @@
+"""Ord2Seq: the tree, its targets, teaching and decoding."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from dismix.errors import DisMixError
+from dismix.graders.ord2seq import DecisionDecoder, Ord2SeqConfig, tree_product
+from dismix.graders.ord2seq_tree import Ord2SeqLoss, Tree, dichotomic_tree
+from dismix.graders.registry import create_grader
+from dismix.labels import OrdinalTarget
+
+
+@pytest.mark.parametrize("num_ranks", range(2, 11))
+def test_tree_halves_neighbours_down_to_the_ranks(num_ranks):
+    levels = dichotomic_tree(num_ranks)
+    assert len(levels) == math.ceil(math.log2(num_ranks))
+    assert levels[-1] == [[rank] for rank in range(num_ranks)]
+    parents = [list(range(num_ranks))]
+    for groups in levels:
+        assert [rank for group in groups for rank in group] == list(range(num_ranks))
+        for parent in parents:
+            children = [group for group in groups if set(group) <= set(parent)]
+            assert sum(len(group) for group in children) == len(parent)
+            sizes = [len(group) for group in children]
+            assert len(sizes) == min(2, len(parent))
+            assert max(sizes) - min(sizes) <= 1
+        parents = groups
+
+
+def test_known_trees():
+    assert dichotomic_tree(4)[0] == [[0, 1], [2, 3]]
+    assert dichotomic_tree(8)[1] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3, 4, 5, 8])
+def test_single_grades_give_the_masks_and_their_loss(num_ranks):
+    levels = dichotomic_tree(num_ranks)
+    labels = torch.arange(num_ranks)
+    logits = torch.randn(num_ranks, len(levels), num_ranks)
+    total = 0.0
+    for b in range(num_ranks):
+        for level, groups in enumerate(levels):
+            own = next(group for group in groups if b in group)
+            mask = torch.tensor([float(c in own) for c in range(num_ranks)])
+            total += float(F.binary_cross_entropy_with_logits(logits[b, level], mask))
+    assert float(Ord2SeqLoss(num_ranks)(logits, labels)) == pytest.approx(
+        total / num_ranks, rel=1e-5
+    )
+
+
+def test_votes_are_shared_by_groups():
+    tree, probs = Tree(5), torch.tensor([[0.1, 0.2, 0.3, 0.4, 0.0]])
+    targets = tree.targets(probs)
+    assert torch.allclose(targets[0, 0], torch.tensor([0.6, 0.6, 0.6, 0.4, 0.4]))
+    assert torch.allclose(targets[0, 1], torch.tensor([0.3, 0.3, 0.3, 0.4, 0.0]))
+    assert torch.allclose(targets[0, 2], probs[0])
+    for level in range(3):
+        assert float(tree.shares(probs, level).sum()) == pytest.approx(1.0)
+
+
+class Oracle(DecisionDecoder):
+    """Answers each level with the mask of the true rank, which is all its tokens hold."""
+
+    def __init__(self, num_ranks: int) -> None:
+        super().__init__(num_ranks, 8, Ord2SeqConfig(encoder_layers=1, decoder_layers=1))
+        self.heads = torch.nn.ModuleList(torch.nn.Identity() for _ in range(self.tree.depth))
+
+    def _decode(self, steps, tokens):
+        level = steps.shape[1] - 1
+        mask = self.tree.targets(tokens[:, 0])[:, level]
+        return (10 * mask - 5).unsqueeze(1).expand(-1, level + 1, -1)
+
+
+@pytest.mark.parametrize("num_ranks", range(2, 11))
+def test_decoding_an_oracle_returns_its_rank(num_ranks):
+    truth = torch.eye(num_ranks).unsqueeze(1)
+    logits = Oracle(num_ranks).decide(truth)
+    assert logits[:, -1].argmax(-1).tolist() == list(range(num_ranks))
+    law = tree_product(Tree(num_ranks), logits)
+    assert torch.allclose(law.sum(-1), torch.ones(num_ranks), atol=1e-5)
+    assert law.argmax(-1).tolist() == list(range(num_ranks))
+
+
+def test_ruled_out_groups_cannot_win():
+    tree = Tree(5)
+    alive = torch.tensor([[1.0, 1.0, 1.0, 0.0, 0.0]])
+    logits = torch.tensor([[-3.0, -3.0, -4.0, 5.0, 0.0]])
+    assert tree.next_group(logits, 1).item() == 2
+    assert tree.next_group(logits, 1, alive).item() == 0
+
+
+def test_later_decisions_are_hidden_from_earlier_ones():
+    torch.manual_seed(0)
+    decoder = DecisionDecoder(8, 8, Ord2SeqConfig(dim=16, heads=2)).eval()
+    tokens = decoder.encode(torch.randn(1, 8, 2, 2))
+    low, high = (decoder.teach(tokens, F.one_hot(torch.tensor([y]), 8).float()) for y in (0, 7))
+    assert torch.allclose(low[:, 0], high[:, 0], atol=1e-6)
+    assert not torch.allclose(low[:, 1], high[:, 1], atol=1e-3)
+
+
+def test_teaching_the_decided_path_gives_the_decided_logits():
+    torch.manual_seed(0)
+    decoder = DecisionDecoder(8, 8, Ord2SeqConfig(dim=16, heads=2)).eval()
+    tokens = decoder.encode(torch.randn(6, 8, 2, 2))
+    decided = decoder.decide(tokens)
+    alive, group = None, None
+    for level in range(2):
+        group = decoder.tree.next_group(decided[:, level], level, alive)
+        alive = decoder.tree.members(level)[group]
+    path = F.one_hot(alive.argmax(-1), 8).float()
+    assert torch.allclose(decoder.teach(tokens, path), decided, atol=1e-5)
+
+
+def test_mixed_votes_teach_the_mean_or_a_path():
+    target = OrdinalTarget.from_rank([0.0, 1.5, 3.0], 4)
+    images = torch.randn(3, 3, 32, 32)
+    losses = {}
+    for teacher in ("mean", "sample"):
+        grader = create_grader("ord2seq", num_ranks=4, teacher=teacher, dropout=0.0)
+        grader.start_epoch(0)
+        losses[teacher] = float(grader.training_loss(images, target, grader.stages[0])["loss"])
+    assert losses["mean"] != losses["sample"]
+
+
+def test_both_kinds_of_probabilities_decide_alike():
+    images = torch.randn(4, 3, 32, 32)
+    grades = [
+        create_grader("ord2seq", num_ranks=5, probabilities=kind).predict(images)
+        for kind in ("softmax", "tree")
+    ]
+    assert torch.equal(grades[0].label, grades[1].label)
+    for found in grades:
+        assert torch.allclose(found.probabilities.sum(-1), torch.ones(4), atol=1e-5)
+
+
+def test_width_that_heads_cannot_share_is_refused():
+    with pytest.raises(DisMixError, match="multiple of heads"):
+        create_grader("ord2seq", num_ranks=5, dim=50)

@@ -1,0 +1,120 @@
+"""What holds for all six ordinal methods: degenerate batches, weights, half precision."""
+
+import pytest
+import torch
+
+from dismix.graders.registry import GRADERS, create_grader
+from dismix.labels import OrdinalTarget
+
+SIX = ("poe", "gol", "mwr", "rnc", "ord2seq", "cloc")
+SMALL = {
+    "poe": {"dim": 16, "samples": 4}, "gol": {"dim": 16}, "mwr": {"hidden": 16},
+    "ord2seq": {"encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0},
+}  # fmt: skip
+
+MIXED = OrdinalTarget(
+    OrdinalTarget.from_rank([0.5, 1.2, 3.3, 2.0], 5).probs, torch.zeros(4, dtype=torch.bool)
+)
+BATCHES = {
+    "one grade": OrdinalTarget.from_labels([2, 2, 2, 2], 5),
+    "two images": OrdinalTarget.from_labels([0, 4], 5),
+    "two alike": OrdinalTarget.from_labels([1, 1], 5),
+    "all mixed": MIXED,
+    "far votes": OrdinalTarget.from_votes(torch.tensor([[0, 4], [2, 2], [0, 4]]), 5),
+    "missing grades": OrdinalTarget.from_labels([0, 0, 3, 3], 5),
+}
+
+
+def make(name: str, num_ranks: int = 5):
+    grader = create_grader(name, num_ranks=num_ranks, **SMALL.get(name, {}))
+    for module in grader.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    return grader
+
+
+def losses(grader, images, target, weights=None):
+    """One loss a stage, from the same draws."""
+    found = []
+    for stage in grader.stages:
+        grader.on_stage_start(stage)
+        grader.start_epoch(0)
+        shown = images if stage.views == 1 else torch.stack([images] * stage.views, 1)
+        found.append(grader.training_loss(shown, target, stage, weights))
+    return found
+
+
+@pytest.mark.parametrize("batch", list(BATCHES))
+@pytest.mark.parametrize("name", SIX)
+def test_degenerate_batches_give_finite_losses_and_gradients(name, batch):
+    grader, target = make(name), BATCHES[batch]
+    images = torch.randn(len(target), 3, 32, 32)
+    images[-1] = images[0]
+    for parts in losses(grader, images, target):
+        grader.zero_grad()
+        parts["loss"].backward()
+        assert all(torch.isfinite(value).all() for value in parts.values())
+        gradients = [p.grad for p in grader.parameters() if p.grad is not None]
+        assert gradients
+        assert all(torch.isfinite(g).all() for g in gradients)
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3, 8])
+@pytest.mark.parametrize("name", SIX)
+def test_other_numbers_of_ranks(name, num_ranks):
+    grader = make(name, num_ranks)
+    target = OrdinalTarget.from_labels(torch.arange(2 * num_ranks) % num_ranks, num_ranks)
+    images = torch.randn(len(target), 3, 32, 32)
+    assert all(torch.isfinite(parts["loss"]) for parts in losses(grader, images, target))
+    grader.eval()
+    with torch.no_grad():
+        grader.fit_reference([(images, target)])
+    grades = grader.predict(images)
+    assert torch.allclose(grades.probabilities.sum(1), torch.ones(len(target)), atol=1e-5)
+    assert grades.label.min() >= 0
+    assert grades.label.max() < num_ranks
+
+
+@pytest.mark.parametrize("name", SIX)
+def test_equal_weights_change_nothing_and_others_do(name):
+    torch.manual_seed(0)
+    grader = make(name)
+    target = OrdinalTarget.from_labels([0, 1, 2, 3, 4, 0, 1, 2, 3, 4], 5)
+    images = torch.randn(10, 3, 32, 32)
+    plain = losses(grader, images, target)
+    equal = losses(grader, images, target, torch.full((10,), 3.0))
+    other = losses(grader, images, target, torch.linspace(0.1, 2.0, 10))
+    nothing = losses(grader, images, target, torch.zeros(10))
+    for a, b, c, d in zip(plain, equal, other, nothing, strict=True):
+        assert b["loss"].item() == pytest.approx(a["loss"].item(), rel=1e-4)
+        assert c["loss"].item() != pytest.approx(a["loss"].item(), rel=1e-5)
+        assert d["loss"].item() == 0.0
+
+
+@pytest.mark.parametrize("name", SIX)
+def test_losses_stay_float32_under_autocast(name):
+    torch.manual_seed(0)
+    grader = make(name)
+    target = OrdinalTarget.from_rank([0.0, 1.0, 2.5, 3.0, 4.0, 0.0], 5)
+    images = torch.randn(6, 3, 32, 32)
+    full = losses(grader, images, target)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = losses(grader, images, target)
+    for a, b in zip(full, half, strict=True):
+        assert all(value.dtype == torch.float32 for value in b.values())
+        assert b["loss"].item() == pytest.approx(a["loss"].item(), rel=0.1)
+    grader.eval()
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        grader.fit_reference([(images, target)])
+        grades = grader.predict(images)
+    assert grades.probabilities.dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", SIX)
+def test_presets_make_the_method(name):
+    presets = GRADERS[name].presets
+    assert set(presets) == {"reference", "dismix"}
+    assert (presets["dismix"].epochs, presets["dismix"].batch_size) == (200, 64)
+    for preset in presets.values():
+        grader = create_grader(name, num_ranks=5, **{**preset.hparams, **SMALL.get(name, {})})
+        assert sum(stage.share for stage in grader.stages) == pytest.approx(1.0)
