@@ -60,6 +60,9 @@ def train(
     settings: Settings = None,
     seed: Seed = 0,
     resume: Annotated[bool, typer.Option(help="Continue an interrupted run.")] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Also write RUN/tensorboard.")
+    ] = False,
     cpu: Cpu = False,
     quiet: Quiet = False,
 ) -> None:
@@ -73,7 +76,8 @@ def train(
     with bar(quiet=quiet) as progress:
         best = train_generator(
             manifest, run, arch=arch.value, recipe=recipe, settings=texts, size=size,
-            weights=weights, seed=seed, resume=resume, cpu=cpu, progress=progress,
+            weights=weights, seed=seed, resume=resume, cpu=cpu, tensorboard=tensorboard,
+            progress=progress,
         )  # fmt: skip
     typer.echo(f"best mixing accuracy {best['score']:.3f} at epoch {best['epoch']:.0f} -> {run}")
 

@@ -4,17 +4,28 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from dismix import atomic
 from dismix.errors import DisMixError
 from dismix.generator.checkpoint import FILE
 from dismix.generator.config import GeneratorConfig
 from dismix.generator.recipe import Recipe, named_recipe, with_settings
+from dismix.generator.run_log import require_tensorboard
 from dismix.progress import Progress
 from dismix.provenance import provenance
 
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+    from dismix.generator.guide import Guide
+    from dismix.generator.images import SplitImages
+
 RUN_FILE = "run.json"
+#: What is trained before the generator and kept, so that a resumed run learns under the same.
+GRADERS = ("guide.safetensors", "reader.safetensors")
 #: What a 64 px run on a CPU changes: no VGG16, small critics, more steps of smaller batches.
 TINY = {
     "perceptual": 0, "epochs": 20, "batch_size": 32, "lr": 2e-3, "lr_critic": 1e-3,
@@ -53,6 +64,7 @@ def train_generator(
     seed: int = 0,
     resume: bool = False,
     cpu: bool = False,
+    tensorboard: bool = False,
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> dict[str, float]:
@@ -69,15 +81,17 @@ def train_generator(
         seed: Seed of all choices.
         resume: Continue when the folder holds an interrupted run.
         cpu: Do not use a GPU.
+        tensorboard: Also write curves and strips for TensorBoard.
         cache: Folder of the image stores.
         progress: Called while images are decoded and after each step.
     """
     from dismix.data.manifest import read_manifest
-    from dismix.generator.guide import train_guide
     from dismix.generator.images import load_split
     from dismix.generator.perceptual import LPIPS
     from dismix.generator.training import build_training, make_accelerator, run_training
 
+    if tensorboard:
+        require_tensorboard()
     run, data = Path(run), read_manifest(manifest)
     chosen = choose_recipe(recipe, arch, settings or {})
     config = GeneratorConfig.from_dict(
@@ -108,24 +122,49 @@ def train_generator(
     perceptual = None
     if chosen.weight("perceptual") > 0:
         perceptual = LPIPS.pretrained().to(accelerator.device)
-    guide, reader = None, None
-    if chosen.weight("guide") > 0 or chosen.weight("mix") > 0:
-        guide = train_guide(
-            splits["train"], accelerator.device, epochs=chosen.guide_epochs,
-            kind=chosen.guide_kind, seed=seed,
-        )  # fmt: skip
-    if config.ordinal_trunk == "lite0" and chosen.guide_epochs:
-        reader = train_guide(
-            splits["train"], accelerator.device, epochs=chosen.guide_epochs, whole=True, seed=seed
-        )
+    guide, reader = _graders(config, chosen, splits["train"], run, accelerator, seed)
     training = build_training(
         config, chosen, splits["train"], seed=seed, device=accelerator.device,
         perceptual=perceptual, weights=weights, guide=guide, reader=reader,
     )  # fmt: skip
     run_training(
-        training, splits["train"], splits["val"], run, accelerator, resume=resume, progress=progress
-    )
+        training, splits["train"], splits["val"], run, accelerator, resume=resume,
+        tensorboard=tensorboard, progress=progress,
+    )  # fmt: skip
     return training.best
+
+
+def _graders(
+    config: GeneratorConfig,
+    recipe: Recipe,
+    train: "SplitImages",
+    run: Path,
+    accelerator: "Accelerator",
+    seed: int,
+) -> "tuple[Guide | None, Guide | None]":
+    """Return the guide and the reader that the ordinal trunk starts from, as far as asked for."""
+    from dismix.generator.guide import Guide, GuideKind, train_guide
+    from dismix.generator.processes import trained_once
+
+    channels = train.images(torch.zeros(1, dtype=torch.long), "cpu").shape[1]
+
+    def ready(name: str, kind: GuideKind, whole: bool) -> Guide:
+        return trained_once(
+            run / name,
+            lambda: train_guide(
+                train, accelerator.device, epochs=recipe.guide_epochs, kind=kind, whole=whole,
+                seed=seed,
+            ),
+            lambda: Guide(config.num_ranks, kind, channels, whole=whole),
+            accelerator,
+        )  # fmt: skip
+
+    guide = reader = None
+    if recipe.weight("guide") > 0 or recipe.weight("mix") > 0:
+        guide = ready(GRADERS[0], recipe.guide_kind, False)
+    if config.ordinal_trunk == "lite0" and recipe.guide_epochs:
+        reader = ready(GRADERS[1], "lite0", True)
+    return guide, reader
 
 
 def _pixels(config: GeneratorConfig) -> int:
@@ -153,4 +192,8 @@ def _claim(run: Path, described: dict[str, Any], resume: bool) -> None:
                         file=path,
                         cure="resume with the same settings, or choose another folder",
                     )
+    if not resume:
+        # Left by a run that was killed early and may have had other settings.
+        for name in GRADERS:
+            (run / name).unlink(missing_ok=True)
     atomic.write_json(path, {**described, "provenance": provenance()})
