@@ -113,7 +113,9 @@ def test_partners_are_neighbours_drawn_uniformly():
     anchors = torch.full((20000,), 1)
     partner, adjacent = index.choose(anchors, torch.rand(20000, generator=rng).double())
     counts = torch.bincount(partner, minlength=len(ranks))
-    assert adjacent.all() and counts[3:23].sum() == 0 and counts[28:].sum() == 0
+    assert adjacent.all()
+    assert counts[3:23].sum() == 0
+    assert counts[28:].sum() == 0
     wanted = torch.full((8,), 20000 / 8)
     got = torch.cat([counts[:3], counts[23:28]]).float()
     assert ((got - wanted).abs() < 5 * wanted.sqrt()).all()
@@ -127,10 +129,12 @@ def test_a_rank_without_neighbours_gets_another_image_of_its_own():
     for row, rank, others in ((3, 2, {2, 4}), (0, 0, {1}), (5, 4, {5})):
         anchors, rows = torch.full((50,), rank), torch.full((50,), row)
         partner, adjacent = index.choose(anchors, uniform, rows)
-        assert set(partner.tolist()) == others and not adjacent.any()
+        assert set(partner.tolist()) == others
+        assert not adjacent.any()
     # A rank that no stored image has still gets an answer.
     partner, adjacent = index.choose(torch.tensor([3]), torch.tensor([0.5]))
-    assert adjacent.all() and partner.item() in range(6)
+    assert adjacent.all()
+    assert partner.item() in range(6)
 
 
 def test_draws_are_the_same_for_a_longer_row():
@@ -146,10 +150,12 @@ def test_policies_and_ratios_follow_their_laws():
     draws = policy_draws(numbers, ranks, index)
     shares = torch.bincount(draws.policy, minlength=4) / len(draws)
     assert ((shares - 0.25).abs() < 0.015).all()
-    assert ((draws.lam > 0) & (draws.lam < 1)).all() and abs(draws.lam.mean() - 0.5) < 0.01
+    assert ((draws.lam > 0) & (draws.lam < 1)).all()
+    assert abs(draws.lam.mean() - 0.5) < 0.01
     assert abs(draws.lam.var() - 1 / 12) < 0.003
     assert ((draws.asked - ranks).abs() == 1).all()
-    assert draws.asked.min() == 0 and draws.asked.max() == 4
+    assert draws.asked.min() == 0
+    assert draws.asked.max() == 4
     peaked = policy_draws(numbers, ranks, index, ["order_swap"], alpha=8.0)
     assert set(peaked.policy.tolist()) == {2}
     assert abs(peaked.lam.var() - 1 / (4 * 17)) < 0.002

@@ -1,0 +1,364 @@
+"""DisMix: mixes of severity and appearance, each on its own (the paper's method).
+
+    mix = DisMix.load("runs/idrid", p=0.5)
+    images, targets = mix(images, targets)
+
+A frozen generator splits an image into an ordinal code (severity) and a non-ordinal one
+(appearance); one of four policies combines the codes of an image with those of a partner of a
+neighbouring rank, drawn from the whole training split, and decodes the result. The paper's
+images come as they are and leave as pictures; here the codes of the split are encoded once, and
+with ``pool`` the pictures are decoded ahead of time.
+
+Mixes made from stored codes are turned and flipped after decoding, as training images are before
+they come here; mixes of images that had to be encoded on the fly carry the caller's augmentation.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.utils.data import get_worker_info
+
+from dismix.data.transforms import AugmentParams, augment, draw_augment, to_unit
+from dismix.errors import DisMixError
+from dismix.labels import OrdinalTarget
+from dismix.mixing.base import Draws, Mixer, ModelAccess, Targets
+from dismix.mixing.engine import MixEngine
+from dismix.mixing.fitting import Normalisation
+from dismix.mixing.info import Mixed, MixInfo
+from dismix.mixing.latents import Sources
+from dismix.mixing.maker import MixMaker, MixSettings
+from dismix.mixing.policies import mix_targets
+from dismix.mixing.policy_draws import PolicyDraws, draw_numbers
+from dismix.mixing.pool import MixPool, Pooled
+
+
+@dataclass(frozen=True)
+class DisMixDraws(Draws):
+    """The choices for one batch.
+
+    Attributes:
+        known: (M,) long, rows of the store that hold the anchors, -1 where there is none.
+        choices: How each mix is made; None when it comes from the pool.
+        turns: Flips and rotations after decoding; None for none.
+        pooled: Mixes from the pool.
+    """
+
+    known: Tensor
+    choices: PolicyDraws | None
+    turns: AugmentParams | None
+    pooled: Pooled | None
+
+
+class DisMix(Mixer):
+    """Order-aware mixing with a trained generator.
+
+    Args:
+        num_ranks: C; the generator's when left out.
+        run: Run folder of a generator whose training split was encoded.
+        engine: An open generator with its store, instead of ``run``.
+        store: Folder of the latent store; the one beside the run when left out.
+        policies: A policy, a group ("combined", "preserving", "interpolating") or a list.
+        alpha: lam follows Beta(alpha, alpha); 1 is uniform.
+        labels: "majority" mixes the sources' majority ranks (the paper), "votes" their laws.
+        ranks: What pairs by and counts as the stored images' rank: "majority" (the paper) or
+            "consensus" (Dawid and Skene).
+        balanced: Anchors of the pool are drawn rank by rank, and both neighbouring ranks are
+            equally likely, so rare grades get more mixes.
+        turn: Flip and rotate mixes made from stored codes.
+        flips: Chances of horizontal and vertical flips.
+        max_degrees: Rotations stay strictly below.
+        mean: Of the caller's normalisation, on a scale of 0 to 1; 0.5 with std 0.5 is [-1, 1].
+        std: Likewise.
+        pool: Mixes of a block of the rotating pool; 0 decodes in the step itself. Mixes of the
+            pool have anchors drawn from the split, not from the batch.
+        reuse: How often a mix of the pool is used at most.
+        pool_dir: Keep the pool in files below this folder instead of on the device.
+        compiled: Compile the decoder.
+        **options: See :class:`~dismix.mixing.base.Mixer`; ``pairing`` has no effect.
+
+    Attributes:
+        made: Mixes made so far.
+        fallbacks: How many of them had no partner of a neighbouring rank.
+    """
+
+    method = "dismix"
+    needs_partner = False
+
+    def __init__(
+        self,
+        num_ranks: int | None = None,
+        *,
+        run: str | Path | None = None,
+        engine: MixEngine | None = None,
+        store: str | Path | None = None,
+        policies: str | Sequence[str] = "combined",
+        alpha: float = 1.0,
+        labels: Literal["majority", "votes"] = "majority",
+        ranks: Literal["majority", "consensus"] = "majority",
+        balanced: bool = False,
+        turn: bool = True,
+        flips: tuple[float, float] = (0.5, 0.5),
+        max_degrees: float = 20.0,
+        mean: float | Sequence[float] = 0.5,
+        std: float | Sequence[float] = 0.5,
+        pool: int = 0,
+        reuse: int = 4,
+        pool_dir: str | Path | None = None,
+        compiled: bool = False,
+        **options: Any,
+    ) -> None:
+        if engine is None:
+            if run is None:
+                raise DisMixError(
+                    "DisMix needs a trained generator", cure="give run=, the folder of a run"
+                )
+            engine = MixEngine.load(run, store, compiled=compiled)
+        super().__init__(_same_ranks(num_ranks, engine), **options)
+        given = policies if isinstance(policies, str) else tuple(policies)
+        settings = MixSettings(given, alpha, labels, ranks, balanced)
+        # Within a list, so that the generator stays out of state_dict and of the optimizer.
+        self._maker = [MixMaker(engine, settings)]
+        self.turn, self.flips, self.max_degrees = turn, flips, max_degrees
+        self.norm = Normalisation(mean, std)
+        self.pool_size, self.reuse, self.pool_dir = pool, reuse, pool_dir
+        self.pool_seed = int(torch.randint(2**62, (), generator=self.generator))
+        self._pool: tuple[int, torch.device, MixPool] | None = None
+        self._position = (0, 0)
+        self._given_rows: Tensor | None = None
+        self.made, self.fallbacks = 0, 0
+
+    @classmethod
+    def load(cls, run: str | Path, **options: Any) -> "DisMix":
+        """Open a run whose training split was encoded (`dismix mix encode RUN`).
+
+        Args:
+            run: Run folder.
+            **options: See the class.
+        """
+        return cls(run=run, **options)
+
+    @property
+    def engine(self) -> MixEngine:
+        """The generator and the stored codes."""
+        return self._maker[0].engine
+
+    @property
+    def maker(self) -> MixMaker:
+        """What draws, pairs and labels."""
+        return self._maker[0]
+
+    def __call__(self, images: Tensor, targets: Targets, **options: Any) -> Any:
+        """Mix a batch, see :meth:`forward`."""
+        return super().__call__(images, targets, **options)
+
+    def forward(
+        self, images: Tensor, targets: Targets, *, rows: Tensor | None = None, **options: Any
+    ) -> Any:
+        """Return mixed images and targets; see :meth:`Mixer.forward`.
+
+        Args:
+            images: (B, channels, H, W), floating point, normalised as the constructor says.
+            targets: Whole numbers (B,), probabilities (B, C) or an ``OrdinalTarget``.
+            rows: (B,) positions of the images in the encoded training split, -1 where they are
+                not in it. Anchors are then taken from the store instead of being encoded.
+            **options: ``return_info`` and what other mixers take.
+        """
+        if rows is not None:
+            if rows.shape != (len(images),):
+                raise DisMixError(f"rows must be ({len(images)},), got {tuple(rows.shape)}")
+            rows = rows.cpu().long()
+            self.engine.store.require_rows(rows, least=-1)
+        self._given_rows = rows
+        try:
+            return super().forward(images, targets, **options)
+        finally:
+            self._given_rows = None
+
+    def draw(self, images: Tensor, target: OrdinalTarget) -> DisMixDraws:
+        """Draw which images are replaced, and how."""
+        rows = self.draw_rows(len(images))
+        known = torch.full_like(rows, -1)
+        if self._given_rows is not None:
+            known = self._given_rows[rows]
+        count = len(rows)
+        turns = None
+        if self.turn:
+            turns = draw_augment(
+                count, self.generator, flips=self.flips, max_degrees=self.max_degrees
+            )
+        outside = torch.full_like(rows, -1)
+        if self.pool_size:
+            pooled = self.pool(images.device).take(count)
+            none = torch.zeros(count, dtype=torch.bool)
+            return DisMixDraws(rows, outside, torch.zeros(count), none, known, None, turns, pooled)
+        ranks = target.hard.cpu()[rows]
+        if self.maker.settings.ranks == "consensus":
+            ranks = self.maker.known_ranks(ranks, known)
+        choices = self.maker.choices(draw_numbers(count, self.generator), ranks, known)
+        return DisMixDraws(
+            rows, outside, choices.lam, ~choices.adjacent, known, choices, turns, None
+        )
+
+    def replay(
+        self, images: Tensor, target: OrdinalTarget, draws: Draws, access: ModelAccess
+    ) -> Mixed:
+        """Decode the mixes and put them in place of the drawn images."""
+        assert isinstance(draws, DisMixDraws)
+        if len(draws) == 0:
+            return Mixed(images, target, MixInfo.unchanged(self.method, target))
+        self.engine.to(images.device)
+        if draws.pooled is not None:
+            mixes, probs = to_unit(draws.pooled.images), draws.pooled.probs
+            stored = torch.ones(len(draws), dtype=torch.bool)
+        else:
+            mixes, probs = self._direct(images, target, draws)
+            stored = draws.known >= 0
+        if draws.turns is not None and bool(stored.any()):
+            here = stored.nonzero().flatten()
+            turned = augment(mixes[here.to(mixes.device)], draws.turns[here])
+            mixes = mixes.index_copy(0, here.to(mixes.device), turned)
+        self.made += len(draws)
+        self.fallbacks += int(draws.fell_back.sum())
+        return self._placed(images, target, draws, self.norm.restored(mixes, images), probs)
+
+    def _direct(
+        self, images: Tensor, target: OrdinalTarget, draws: DisMixDraws
+    ) -> tuple[Tensor, Tensor]:
+        assert draws.choices is not None
+        rows = draws.rows.to(images.device)
+        anchor = self._sources(images[rows], target[rows], draws.known)
+        mixes = self.engine.mix(draws.choices, anchor)
+        partner = draws.choices.partner
+        own = self.maker.labels(target[rows].to("cpu"), draws.known)
+        theirs = self.maker.labels(self.engine.store.target[partner], partner)
+        return mixes, mix_targets(draws.choices, own, theirs).probs.to(images.device)
+
+    def _sources(self, images: Tensor, target: OrdinalTarget, known: Tensor) -> Sources:
+        """Return the anchors' codes: from the store where it has them, else encoded now."""
+        unknown = (known < 0).nonzero().flatten()
+        if len(unknown) == 0:
+            return self.engine.stored(known)
+        here = unknown.to(images.device)
+        fitted = self.norm.for_generator(images[here], self.engine.model)
+        fresh = self.engine.encode(fitted, target[here])
+        if len(unknown) == len(known):
+            return fresh
+        stored = self.engine.stored(known[known >= 0])
+        order = torch.argsort(torch.cat([(known >= 0).nonzero().flatten(), unknown]))
+        return Sources.cat([stored, fresh])[order.to(images.device)]
+
+    def _placed(
+        self,
+        images: Tensor,
+        target: OrdinalTarget,
+        draws: DisMixDraws,
+        mixes: Tensor,
+        probs: Tensor,
+    ) -> Mixed:
+        rows, device = draws.rows.to(images.device), images.device
+        clean = target.clean.index_fill(0, rows, False)
+        made = OrdinalTarget(target.probs.index_copy(0, rows, probs.to(device)), clean)
+        info = MixInfo.unchanged(self.method, target)
+        info = replace(
+            info,
+            target=made,
+            lam=info.lam.index_copy(0, rows, draws.lam.to(device)),
+            index=info.index.index_fill(0, rows, -1),
+            mixed=info.mixed.index_fill(0, rows, True),
+            fell_back=torch.zeros_like(info.mixed).index_copy(0, rows, draws.fell_back.to(device)),
+        )
+        return Mixed(images.index_copy(0, rows, mixes), made, info)
+
+    def pool(self, device: torch.device | str) -> MixPool:
+        """Return the rotating pool of this process, started on first use."""
+        device = torch.empty(0, device=device).device
+        if self._pool is not None and self._pool[:2] == (os.getpid(), device):
+            self._position = self._pool[2].position
+            return self._pool[2]
+        self.engine.to(device)
+        # Workers of a loader are copies of one process and must not serve the same mixes.
+        worker = get_worker_info()
+        seed = self.pool_seed + (0 if worker is None else worker.id + 1)
+        stream: Any = None
+        if device.type == "cuda":
+            stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+        def make(block: int) -> Pooled:
+            if stream is None:
+                return self.pool_block(seed, block)
+            with torch.cuda.stream(stream):
+                made = self.pool_block(seed, block)
+                stream.synchronize()
+                return made
+
+        pool = MixPool(
+            make, self.pool_size, reuse=self.reuse, seed=seed, folder=self.pool_dir,
+            position=self._position,
+        )  # fmt: skip
+        self._pool = (os.getpid(), device, pool)
+        return pool
+
+    def pool_block(self, seed: int, block: int) -> Pooled:
+        """Make a block of the pool; it depends on its arguments and the settings alone."""
+        mixes = self.maker.draw(self.pool_size, [seed, block, 1])
+        images = self.maker.pictures(mixes)
+        return Pooled(images, self.maker.targets(mixes).probs.to(images.device))
+
+    def reseed(self, *seeds: int) -> None:
+        """Start the generator and the pool anew from some whole numbers."""
+        super().reseed(*seeds)
+        self.close()
+        self.pool_seed = int(torch.randint(2**62, (), generator=self.generator))
+        self._position = (0, 0)
+
+    def close(self) -> None:
+        """Stop the pool's background work."""
+        if self._pool is not None and self._pool[0] == os.getpid():
+            self._position = self._pool[2].position
+            self._pool[2].close()
+        self._pool = None
+
+    def __enter__(self) -> "DisMix":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def get_extra_state(self) -> Tensor:
+        """Return the state of the generator and the place in the pool, as bytes."""
+        place = self._position if self._pool is None else self._pool[2].position
+        numbers = torch.tensor([self.pool_seed, *place], dtype=torch.long)
+        return torch.cat([super().get_extra_state(), numbers.view(torch.uint8)])
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Go on where another mixer of the same settings was."""
+        numbers = state[-24:].cpu().clone().view(torch.long).tolist()
+        super().set_extra_state(state[:-24])
+        self.close()
+        self.pool_seed, self._position = numbers[0], (numbers[1], numbers[2])
+
+    def __getstate__(self) -> dict[str, Any]:
+        place = self._position if self._pool is None else self._pool[2].position
+        return {**super().__getstate__(), "_pool": None, "_position": place, "_given_rows": None}
+
+    def extra_repr(self) -> str:
+        """Show the settings."""
+        pool = f", pool={self.pool_size} x {self.reuse}" if self.pool_size else ""
+        return (
+            f"num_ranks={self.num_ranks}, p={self.p:g}, policies={', '.join(self.maker.policies)},"
+            f" stored={len(self.engine.store)}{pool}"
+        )
+
+
+def _same_ranks(num_ranks: int | None, engine: MixEngine) -> int:
+    if num_ranks is not None and num_ranks != engine.num_ranks:
+        raise DisMixError(
+            f"the generator grades {engine.num_ranks} ranks, not {num_ranks}",
+            cure="use a generator trained on the same ranks",
+        )
+    return engine.num_ranks

@@ -1,0 +1,215 @@
+"""Encode a training split into a latent store, once, resumably.
+
+Records are appended to ``codes.part`` and, once they are safely on disk, counted in
+``part.json``; after a kill the count says where to go on. ``index.json`` comes last.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from dismix import atomic
+from dismix.data.building import locked
+from dismix.data.digest import file_digest
+from dismix.data.manifest import Manifest, read_manifest
+from dismix.data.store import ImageStore, build_store
+from dismix.data.store_settings import settings_for, store_key
+from dismix.data.transforms import equalize, to_unit
+from dismix.errors import DisMixError
+from dismix.generator.model import Generator
+from dismix.generator.saving import digest, save_tensors
+from dismix.labels import OrdinalTarget
+from dismix.mixing.latents import (
+    CODES,
+    FOLDER,
+    FORMAT,
+    INDEX,
+    TARGETS,
+    LatentStore,
+    make_records,
+    record_type,
+)
+from dismix.mixing.policy_draws import PartnerIndex
+from dismix.progress import Progress
+
+PART, COUNT, LOCK = "codes.part", "part.json", "lock"
+_COMMIT_SECONDS = 1.0
+
+
+def generator_digest(model: Generator) -> str:
+    """Return the digest of a generator's structure and weights, wherever it lies."""
+    text = json.dumps(model.config.to_dict(), sort_keys=True) + digest(model.state_dict())
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def inference(device: torch.device | str) -> Iterator[None]:
+    """Switch off gradients; compute in bfloat16 on a GPU and in float32 elsewhere.
+
+    The caller's own autocast does not reach inside, so mixes do not depend on it.
+    """
+    kind = torch.device(device).type
+    with torch.no_grad(), torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda"):
+        yield
+
+
+def run_manifest(run: str | Path) -> Path:
+    """Return the manifest that a run was trained on."""
+    path = Path(run) / "run.json"
+    try:
+        return Path(json.loads(path.read_text(encoding="utf-8"))["manifest"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DisMixError(
+            f"does not name the run's manifest ({type(error).__name__})",
+            file=path,
+            cure="give it with --manifest",
+        ) from error
+
+
+def training_rows(model: Generator, manifest: Manifest) -> Manifest:
+    """Return the training split of a manifest, after checking that it can be mixed."""
+    if manifest.num_ranks != model.config.num_ranks:
+        raise DisMixError(
+            f"has {manifest.num_ranks} ranks, the generator {model.config.num_ranks}",
+            file=manifest.path,
+            cure="give the manifest the generator was trained on",
+        )
+    rows = manifest.split("train")
+    if len(rows) == 0:
+        raise DisMixError("has no training images", file=manifest.path, cure="check the splits")
+    PartnerIndex(rows.target().hard, rows.num_ranks).require_two_ranks(manifest.path)
+    return rows
+
+
+def encode_split(
+    run: str | Path,
+    manifest: str | Path | None = None,
+    *,
+    device: torch.device | str = "cpu",
+    batch_size: int = 64,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> LatentStore:
+    """Open the latent store of a run's training split, after encoding what it lacks.
+
+    Args:
+        run: Run folder; the store is kept beside it, in ``RUN/latents``.
+        manifest: Data to encode; what the run was trained on by default.
+        device: Where to encode.
+        batch_size: Images at once.
+        cache: Folder of the image stores.
+        progress: Called as ``progress("encoding", images done, N)``.
+    """
+    model = Generator.load(run, device)
+    rows = training_rows(model, read_manifest(manifest or run_manifest(run)))
+    images = build_store(
+        rows.image_paths, settings_for(rows.meta, model.image_size), cache, progress=progress
+    )
+    target, name = rows.target(), generator_digest(model)
+    folder = Path(run) / FOLDER / latent_key(name, images, target, rows.meta.equalize)
+    with contextlib.suppress(DisMixError):
+        return _checked(folder, name, model)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DisMixError(
+            f"the latent store cannot be written ({error.strerror})", file=folder,
+            cure="copy the run to a folder that can be written",
+        ) from error  # fmt: skip
+    with locked(folder / LOCK):
+        # Another process may have finished it while this one waited.
+        with contextlib.suppress(DisMixError):
+            return _checked(folder, name, model)
+        (folder / INDEX).unlink(missing_ok=True)
+        consensus = torch.from_numpy(consensus_ranks(rows))
+        save_tensors(folder / TARGETS, {"probs": target.probs, "consensus": consensus})
+        _fill(folder, model, images, target, rows.meta.equalize, batch_size, progress)
+        index = {
+            "format": FORMAT, "generator": name, "count": len(images),
+            "record_bytes": record_type(model).itemsize, "ranks": target.num_ranks,
+            "sha256": file_digest(folder / CODES),
+        }  # fmt: skip
+        atomic.write_json(folder / INDEX, index)
+        (folder / COUNT).unlink(missing_ok=True)
+        return LatentStore(folder)
+
+
+def latent_key(generator: str, images: ImageStore, target: OrdinalTarget, equalized: bool) -> str:
+    """Return the name of the store of these codes: generator, images, order and labels."""
+    parts = [FORMAT, generator, store_key(images.digests, images.settings), equalized]
+    parts.append(digest({"probs": target.probs}))
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+def consensus_ranks(rows: Manifest) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return the consensus rank of each image by Dawid and Skene, from votes or grades."""
+    from dismix.data.annotators.consensus import dawid_skene
+
+    ranks = rows.target().hard.numpy().astype(np.int64)
+    voted = rows.has_votes
+    if rows.votes.shape[1] > 1 and voted.any():
+        ranks[voted] = dawid_skene(rows.votes[voted], rows.num_ranks).rank
+    return ranks
+
+
+def _checked(folder: Path, name: str, model: Generator) -> LatentStore:
+    """Open a finished store whose contents are those that were written."""
+    store = LatentStore(folder)
+    store.require_generator(name, model)
+    if file_digest(folder / CODES) != store.sha256:
+        raise DisMixError("was changed", file=folder / CODES)
+    return store
+
+
+def _fill(
+    folder: Path,
+    model: Generator,
+    images: ImageStore,
+    target: OrdinalTarget,
+    equalized: bool,
+    batch_size: int,
+    progress: Progress | None,
+) -> None:
+    size, device = record_type(model).itemsize, model.post_quant_conv.weight.device
+    done = _done(folder, size, len(images))
+    if done == len(images) and (folder / CODES).is_file():
+        return
+    committed = time.monotonic()
+    with open(folder / PART, "r+b" if done else "wb") as file:
+        file.truncate(done * size)
+        file.seek(done * size)
+        while done < len(images):
+            stop = min(done + batch_size, len(images))
+            pixels = images[done:stop].to(device)
+            unit = to_unit(equalize(pixels) if equalized else pixels)
+            with inference(device):
+                records = make_records(model, unit, target.levels[done:stop].to(device))
+            file.write(records.tobytes())
+            done = stop
+            if time.monotonic() - committed > _COMMIT_SECONDS or done == len(images):
+                file.flush()
+                os.fsync(file.fileno())
+                atomic.write_json(folder / COUNT, {"done": done, "record_bytes": size})
+                committed = time.monotonic()
+            if progress is not None:
+                progress("encoding", done, len(images))
+    os.replace(folder / PART, folder / CODES)
+
+
+def _done(folder: Path, size: int, count: int) -> int:
+    """Return how many records of an interrupted encoding are safely on disk."""
+    try:
+        said = json.loads((folder / COUNT).read_text(encoding="utf-8"))
+        # A kill may also come between the last record and the index.
+        file = folder / PART if (folder / PART).is_file() else folder / CODES
+        done = min(int(said["done"]), file.stat().st_size // size, count)
+        return done if said["record_bytes"] == size and (done == count or file.name == PART) else 0
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0

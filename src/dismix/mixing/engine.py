@@ -1,0 +1,199 @@
+"""From choices to pictures: gather codes, mix them, decode once.
+
+Only ``generate_and_mix`` needs more than one decoding: the anchor is decoded at the asked rank
+and that picture is encoded again, as in the paper. Where the ordinal code says the rank alone,
+the generated picture's ordinal code is known without looking at it, so it is made only for the
+mixes that take their non-ordinal code from it; the result is the same.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dismix.errors import DisMixError
+from dismix.generator.codes import Codes
+from dismix.generator.model import Generator
+from dismix.labels import OrdinalTarget
+from dismix.mixing.encoding import generator_digest, inference
+from dismix.mixing.latents import LatentStore, Sources, conditions, find_store
+from dismix.mixing.policies import mix_codes
+from dismix.mixing.policy_draws import GENERATE_AND_MIX, PolicyDraws, named_policies
+
+# Compiled decoders see batches of a few sizes only.
+_COMPILED_STEP = 16
+
+
+class MixEngine:
+    """A frozen generator and the codes of its training split.
+
+    Args:
+        model: Generator; put into evaluation mode and frozen.
+        store: Codes of its training split.
+        compiled: Compile the decoder (bfloat16 on a GPU).
+
+    Example:
+        ``MixEngine.load("runs/idrid")`` opens a run with the store beside it.
+    """
+
+    def __init__(self, model: Generator, store: LatentStore, *, compiled: bool = False) -> None:
+        self.model, self.store = model.eval().requires_grad_(False), store
+        store.require_generator(generator_digest(model), model)
+        if store.target.num_ranks != model.config.num_ranks:
+            raise DisMixError(
+                f"has {store.target.num_ranks} ranks, the generator {model.config.num_ranks}",
+                file=store.folder,
+                cure="encode the training split again",
+            )
+        self.compiled = compiled
+        self._decode: Callable[[Codes], Tensor] | None = None
+
+    @classmethod
+    def load(
+        cls,
+        run: str | Path,
+        store: str | Path | None = None,
+        *,
+        device: torch.device | str = "cpu",
+        compiled: bool = False,
+    ) -> "MixEngine":
+        """Open a run.
+
+        Args:
+            run: Run folder of a trained generator.
+            store: Folder of its latent store; the one beside the run by default.
+            device: Where to put the generator.
+            compiled: Compile the decoder.
+        """
+        model = Generator.load(run, device)
+        found = find_store(run, generator_digest(model)) if store is None else LatentStore(store)
+        return cls(model, found, compiled=compiled)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the generator is."""
+        return self.model.post_quant_conv.weight.device
+
+    @property
+    def num_ranks(self) -> int:
+        """C."""
+        return self.model.config.num_ranks
+
+    def to(self, device: torch.device | str) -> None:
+        """Move the generator; nothing happens where it is there already."""
+        if self.device != torch.empty(0, device=device).device:
+            self.model.to(device)
+            self._decode = None
+
+    def policies(self, names: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
+        """Return the named policies that this generator can apply.
+
+        A generator that never looks at labels cannot be asked for a rank: groups leave
+        ``generate_and_mix`` out, its own name is an error.
+        """
+        found = named_policies(names)
+        if conditions(self.model):
+            return found
+        asked = names if isinstance(names, str) else " ".join(names)
+        kept = tuple(name for name in found if name != "generate_and_mix")
+        if "generate_and_mix" in asked or not kept:
+            raise DisMixError(
+                "this generator cannot be asked for a rank", column="generate_and_mix",
+                cure="choose another policy, or a generator with conditioned=true",
+            )  # fmt: skip
+        return kept
+
+    def encode(self, images: Tensor, target: OrdinalTarget) -> Sources:
+        """Encode images (B, channels, H, W) in [-1, 1] with their own labels, on the fly."""
+        with inference(self.device):
+            latents = self.model.latents(images.to(self.device).float())
+            levels = target.levels.to(self.device)
+            ordinal, nonordinal = self.model.quantized(latents, levels)
+            return Sources(Codes(ordinal.codes, nonordinal.codes), latents.ordinal.float())
+
+    def stored(self, rows: Tensor) -> Sources:
+        """Return codes (B) of stored images."""
+        return self.store.sources(rows, self.model)
+
+    def mix(self, draws: PolicyDraws, anchor: Sources) -> Tensor:
+        """Decode mixes.
+
+        Args:
+            draws: Choices of B mixes, on the CPU.
+            anchor: Codes of the B anchors.
+
+        Returns:
+            (B, channels, H, W) float32 within [-1, 1].
+        """
+        with inference(self.device):
+            partner = self.stored(draws.partner).codes
+            rows = (draws.policy == GENERATE_AND_MIX).nonzero().flatten()
+            generated = None
+            if len(rows):
+                made = self.generated(
+                    anchor[rows.to(self.device)], draws.asked[rows], draws.from_partner[rows]
+                )
+                where = rows.to(self.device)
+                generated = Codes(
+                    partner.ordinal.index_copy(0, where, made.ordinal),
+                    partner.nonordinal.index_copy(0, where, made.nonordinal),
+                )
+            codes = mix_codes(draws.to(self.device), anchor.codes, partner, generated)
+            return self.decode(codes)
+
+    def generated(self, anchor: Sources, asked: Tensor, looked_at: Tensor | None = None) -> Codes:
+        """Return the codes of anchors generated at other ranks: decoded, then encoded again.
+
+        Args:
+            anchor: Codes of B images.
+            asked: (B,) whole ranks.
+            looked_at: (B,) bool, where the non-ordinal code will be used; where it is not, a
+                rank-only generator saves itself the way through the picture.
+        """
+        model = self.model
+        levels = OrdinalTarget.from_labels(asked, self.num_ranks).levels.to(self.device)
+        with inference(self.device):
+            z = anchor.codes.ordinal if anchor.z is None else anchor.z
+            ordinal = model.quantized_ordinal(z, levels).codes
+            own = anchor.codes.nonordinal
+            if not model.config.rank_only:
+                pictures = self.decode(Codes(ordinal, own))
+                again, nonordinal = model.quantized(model.latents(pictures), levels)
+                return Codes(again.codes, nonordinal.codes)
+            rows = torch.arange(len(asked)) if looked_at is None else looked_at.nonzero().flatten()
+            if len(rows) == 0:
+                return Codes(ordinal, own)
+            rows = rows.to(self.device)
+            pictures = self.decode(Codes(ordinal[rows], own[rows]))
+            seen = model.quantize(model.nonordinal_latent(pictures)).codes
+            return Codes(ordinal, own.index_copy(0, rows, seen.to(own.dtype)))
+
+    def decode(self, codes: Codes) -> Tensor:
+        """Decode codes into pictures (B, channels, H, W), float32 within [-1, 1]."""
+        if self._decode is None:
+            self._decode = self._prepared()
+        with inference(self.device):
+            return self._decode(codes).float().clamp(-1, 1)
+
+    def _prepared(self) -> Callable[[Codes], Tensor]:
+        if not self.compiled:
+            return self.model.decode
+
+        def joined(ordinal: Tensor, nonordinal: Tensor) -> Tensor:
+            return self.model.decode(Codes(ordinal, nonordinal))
+
+        whole: Any = torch.compile(joined, dynamic=False)
+
+        def padded(codes: Codes) -> Tensor:
+            count = len(codes)
+            more = -count % _COMPILED_STEP
+            index = torch.arange(count + more, device=self.device).clamp(max=count - 1)
+            made: Tensor = whole(codes.ordinal[index], codes.nonordinal[index])
+            return made[:count]
+
+        return padded
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_decode": None}

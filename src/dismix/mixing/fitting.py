@@ -1,0 +1,73 @@
+"""Between the caller's images and the generator's: normalisation, size and channels."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dismix.errors import DisMixError
+from dismix.generator.model import Generator
+
+
+class Normalisation:
+    """How the caller's pixels relate to a scale of 0 to 1: ``(pixel - mean) / std``.
+
+    Args:
+        mean: One number or one a channel.
+        std: Likewise; above 0.
+
+    Example:
+        >>> norm = Normalisation(0.5, 0.5)  # the package's own [-1, 1]
+        >>> norm.restored(torch.full((1, 1, 2, 2), 0.25), torch.zeros(1, 3, 2, 2)).shape
+        torch.Size([1, 3, 2, 2])
+    """
+
+    def __init__(self, mean: float | Sequence[float], std: float | Sequence[float]) -> None:
+        self.mean = torch.as_tensor(mean, dtype=torch.float32).view(1, -1, 1, 1)
+        self.std = torch.as_tensor(std, dtype=torch.float32).view(1, -1, 1, 1)
+        if not bool((self.std > 0).all()):
+            raise DisMixError(f"std is {std}", cure="give numbers above 0")
+
+    def for_generator(self, images: Tensor, model: Generator) -> Tensor:
+        """Return images as the generator takes them: [-1, 1], its size, its channels.
+
+        Args:
+            images: (B, channels, H, W) in the caller's normalisation.
+            model: The generator.
+        """
+        unit = 2 * (images.float() * self.std.to(images.device) + self.mean.to(images.device)) - 1
+        if unit.shape[1] != model.in_channels:
+            unit = _channels(unit, model.in_channels)
+        return _sized(unit, (model.image_size, model.image_size)).clamp(-1, 1)
+
+    def restored(self, mixes: Tensor, like: Tensor) -> Tensor:
+        """Return mixes (M, channels, H, W) in [-1, 1] as the caller's images are.
+
+        Args:
+            mixes: Decoded pictures.
+            like: Images whose channels, size, type and device are wanted.
+        """
+        mixes = mixes.to(like.device)
+        if mixes.shape[1] != like.shape[1]:
+            mixes = _channels(mixes, like.shape[1])
+        mixes = _sized(mixes, (like.shape[2], like.shape[3]))
+        scaled = ((mixes + 1) / 2 - self.mean.to(like.device)) / self.std.to(like.device)
+        return scaled.to(like.dtype)
+
+
+def _channels(images: Tensor, wanted: int) -> Tensor:
+    if wanted == 1:
+        return images.mean(1, keepdim=True)
+    if images.shape[1] == 1:
+        return images.expand(-1, wanted, -1, -1)
+    raise DisMixError(
+        f"images have {images.shape[1]} channels, {wanted} are wanted",
+        cure="give grey or RGB images, as the generator was trained on",
+    )
+
+
+def _sized(images: Tensor, size: tuple[int, int]) -> Tensor:
+    if tuple(images.shape[2:]) == size:
+        return images
+    return F.interpolate(images, size, mode="bilinear", antialias=True, align_corners=False)

@@ -1,0 +1,148 @@
+"""Mixes of stored images: what the pool, the offline writer and the figures share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dismix.data.transforms import from_unit
+from dismix.errors import DisMixError
+from dismix.labels import OrdinalTarget
+from dismix.mixing.engine import MixEngine
+from dismix.mixing.policies import majority_target, mix_targets
+from dismix.mixing.policy_draws import (
+    NUMBERS,
+    PartnerIndex,
+    PolicyDraws,
+    draw_numbers,
+    policy_draws,
+)
+
+#: Mixes decoded at once.
+CHUNK = 64
+
+
+@dataclass(frozen=True)
+class MixSettings:
+    """What decides about mixes beside the random numbers.
+
+    Attributes:
+        policies: A policy, a group ("combined", "preserving", "interpolating") or several.
+        alpha: lam follows Beta(alpha, alpha); 1 is uniform.
+        labels: "majority" mixes the sources' whole ranks (the paper), "votes" their laws.
+        ranks: What pairs by and counts as a stored image's rank: "majority" (the paper) or
+            "consensus" (Dawid and Skene).
+        balanced: Anchors are drawn rank by rank and both neighbouring ranks are equally
+            likely, so rare grades get more mixes.
+    """
+
+    policies: str | tuple[str, ...] = "combined"
+    alpha: float = 1.0
+    labels: Literal["majority", "votes"] = "majority"
+    ranks: Literal["majority", "consensus"] = "majority"
+    balanced: bool = False
+
+    def __post_init__(self) -> None:
+        for name, known in (
+            ("labels", ("majority", "votes")),
+            ("ranks", ("majority", "consensus")),
+        ):
+            value = getattr(self, name)
+            if value not in known:
+                raise DisMixError(f"unknown {name} '{value}'", cure="choose " + " or ".join(known))
+
+
+@dataclass(frozen=True)
+class StoredMixes:
+    """Choices of B mixes whose anchors are stored images too.
+
+    Attributes:
+        anchor: (B,) rows of the store.
+        choices: All other choices.
+    """
+
+    anchor: Tensor
+    choices: PolicyDraws
+
+    def __len__(self) -> int:
+        return len(self.anchor)
+
+    def __getitem__(self, index: Tensor | slice) -> "StoredMixes":
+        return StoredMixes(self.anchor[index], self.choices[index])
+
+
+class MixMaker:
+    """Draws, decodes and labels mixes.
+
+    Args:
+        engine: Generator and stored codes.
+        settings: See `MixSettings`.
+    """
+
+    def __init__(self, engine: MixEngine, settings: MixSettings | None = None) -> None:
+        self.engine, self.settings = engine, settings or MixSettings()
+        self.policies = engine.policies(self.settings.policies)
+        store = engine.store
+        known = store.consensus if self.settings.ranks == "consensus" else store.target.hard
+        self.ranks = known.cpu()
+        self.partners = PartnerIndex(self.ranks, engine.num_ranks)
+        self.partners.require_two_ranks(store.folder)
+
+    def choices(self, numbers: Tensor, ranks: Tensor, rows: Tensor) -> PolicyDraws:
+        """Turn uniform numbers (B, 5) into choices for anchors of given ranks and rows (B,)."""
+        return policy_draws(
+            numbers, ranks, self.partners, self.policies,
+            rows=rows, alpha=self.settings.alpha, balanced=self.settings.balanced,
+        )  # fmt: skip
+
+    def draw(self, count: int, seeds: int | Sequence[int]) -> StoredMixes:
+        """Draw mixes with anchors from the whole split.
+
+        Args:
+            count: How many; the first ones are the same whatever the count.
+            seeds: Whole numbers that decide all.
+        """
+        state = np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0]
+        rng = torch.Generator().manual_seed(int(state) >> 1)
+        numbers = draw_numbers(count, rng, NUMBERS + 1)
+        anchor = self.partners.anchors(numbers[:, -1], balanced=self.settings.balanced)
+        return StoredMixes(anchor, self.choices(numbers, self.ranks[anchor], anchor))
+
+    def pictures(self, mixes: StoredMixes) -> Tensor:
+        """Decode mixes: (B, channels, H, W) uint8 on the engine's device."""
+        parts = [mixes[start : start + CHUNK] for start in range(0, len(mixes), CHUNK)]
+        return torch.cat(
+            [
+                from_unit(self.engine.mix(part.choices, self.engine.stored(part.anchor)))
+                for part in parts
+            ]
+        )
+
+    def targets(self, mixes: StoredMixes) -> OrdinalTarget:
+        """Return the labels of mixes."""
+        target, partner = self.engine.store.target, mixes.choices.partner
+        return mix_targets(
+            mixes.choices,
+            self.labels(target[mixes.anchor], mixes.anchor),
+            self.labels(target[partner], partner),
+        )
+
+    def labels(self, target: OrdinalTarget, known: Tensor) -> OrdinalTarget:
+        """Return what takes part in a mix's label: whole ranks, or the laws of the votes.
+
+        Args:
+            target: Targets of B sources.
+            known: (B,) their rows in the store, -1 where there is none.
+        """
+        if self.settings.labels == "votes":
+            return target
+        if self.settings.ranks == "majority":
+            return majority_target(target)
+        return OrdinalTarget.from_labels(self.known_ranks(target.hard, known), target.num_ranks)
+
+    def known_ranks(self, ranks: Tensor, known: Tensor) -> Tensor:
+        """Return ranks (B,), replaced by the stored images' own where these are known (B,)."""
+        return torch.where(known >= 0, self.ranks[known.clamp_min(0)], ranks)

@@ -1,0 +1,201 @@
+"""The latent store: exact codes in the smallest form, keyed by content, safe against kills."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dismix.data.manifest import read_manifest, write_manifest
+from dismix.errors import DisMixError
+from dismix.generator.images import load_split
+from dismix.generator.model import Generator
+from dismix.mixing import encoding
+from dismix.mixing.encoding import encode_split, generator_digest
+from dismix.mixing.latents import LatentStore, find_store, make_records, read_records, record_type
+from tests.mixing.toy_run import FORMS, make_run, toy_generator
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("form", list(FORMS))
+def test_codes_come_back_bit_for_bit(form: str) -> None:
+    model = toy_generator(1, **FORMS[form])
+    rng = torch.Generator().manual_seed(0)
+    images = torch.rand(5, 1, 32, 32, generator=rng) * 2 - 1
+    levels = torch.rand(5, 4, generator=rng).sort(1, descending=True).values
+    with torch.no_grad():
+        latents, codes = model.latents(images), model.encode(images, levels)
+        records = make_records(model, images, levels)
+        raw = torch.from_numpy(records.view(np.uint8).reshape(5, -1).copy())
+        found = read_records(model, raw)
+    torch.testing.assert_close(found.codes.ordinal, codes.ordinal, rtol=0, atol=1e-6)
+    assert torch.equal(found.codes.nonordinal, codes.nonordinal)
+    if found.z is not None:
+        assert torch.equal(found.z, latents.ordinal.half().float())
+
+
+def test_the_papers_shape_takes_four_kibibytes_and_eight_for_z() -> None:
+    model = toy_generator()
+    sizes = {
+        form: record_type(toy_generator(**FORMS[form])).itemsize
+        for form in ("indices", "rank_only", "single", "soft_rank_only", "many_codes")
+    }
+    assert sizes["rank_only"] == 64 + 1
+    assert sizes["indices"] == 64 + 64 + 64 * 4 * 2
+    assert sizes["single"] == 64
+    assert sizes["soft_rank_only"] == 64 + 4 * 4
+    assert sizes["many_codes"] == 64 * 2 + 64 * 4 + 64 * 4 * 2
+    paper = Generator.__new__(Generator)
+    torch.nn.Module.__init__(paper)
+    paper.config = model.config.__class__(num_ranks=5)
+    paper.latent_size = 32
+    paper.quantize_ordinal = model.quantize_ordinal
+    kind = record_type(paper)
+    assert kind.fields is not None
+    assert kind["ordinal"].itemsize + kind["nonordinal"].itemsize == 4096
+    assert kind["z"].itemsize == 8192
+
+
+def test_a_split_is_encoded_with_its_own_labels(toy_run: Path) -> None:
+    model = Generator.load(toy_run)
+    store = find_store(toy_run, generator_digest(model))
+    manifest = read_manifest(toy_run.parent / "data")
+    train = load_split(
+        manifest, "train", 32, device=torch.device("cpu"), cache=toy_run.parent / "cache"
+    )
+    assert len(store) == len(train) == 30
+    rows = torch.tensor([29, 3, 3, 11])
+    with torch.no_grad():
+        codes = model.encode(train.images(rows, "cpu"), train.target.levels[rows])
+    found = store.sources(rows, model)
+    assert torch.equal(found.codes.ordinal, codes.ordinal)
+    assert torch.equal(found.codes.nonordinal, codes.nonordinal)
+    assert torch.equal(store.target.probs, train.target.probs)
+    assert len({tuple(row) for row in store._array.tolist()}) > 20, "images must differ"
+
+
+def test_a_finished_store_is_found_again(toy_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("encoded twice")
+
+    monkeypatch.setattr(encoding, "make_records", never)
+    store = encode_split(toy_run, cache=toy_run.parent / "cache")
+    twin = pickle.loads(pickle.dumps(store))
+    assert torch.equal(twin.target.probs, store.target.probs)
+    assert np.array_equal(twin._array, store._array)
+
+
+def test_the_key_follows_generator_images_and_labels(tmp_path: Path) -> None:
+    run, cache = make_run(tmp_path, train=10), tmp_path / "cache"
+    names = {encode_split(run, cache=cache).folder.name}
+    manifest = read_manifest(tmp_path / "data")
+    table = manifest.table.copy()
+    table.loc[0, "annotator_1"] = (int(table.loc[0, "annotator_1"]) + 1) % 5
+    write_manifest(manifest.with_table(table), tmp_path / "data" / "other.csv")
+    names.add(encode_split(run, tmp_path / "data" / "other.csv", cache=cache).folder.name)
+    with pytest.raises(DisMixError, match="several data sets"):
+        find_store(run, generator_digest(Generator.load(run)))
+    toy_generator(5).save(run)
+    with pytest.raises(DisMixError, match="another generator only; run `dismix mix encode"):
+        find_store(run, generator_digest(Generator.load(run)))
+    names.add(encode_split(run, cache=cache).folder.name)
+    assert len(names) == 3
+
+
+def test_missing_and_damaged_stores_are_named(tmp_path: Path) -> None:
+    run, cache = make_run(tmp_path, train=10), tmp_path / "cache"
+    with pytest.raises(DisMixError, match="has no latent store; run `dismix mix encode"):
+        find_store(run, "x")
+    store = encode_split(run, cache=cache)
+    path = store.folder / "codes.bin"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-7])
+    with pytest.raises(DisMixError, match=rf"codes.bin: has {len(whole) - 7} bytes instead of"):
+        LatentStore(store.folder)
+    assert encode_split(run, cache=cache).folder == store.folder
+    assert path.read_bytes() == whole
+    path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+    encode_split(run, cache=cache)
+    assert path.read_bytes() == whole
+    (store.folder / "index.json").write_text("{")
+    with pytest.raises(DisMixError, match="is damaged"):
+        LatentStore(store.folder)
+    with pytest.raises(DisMixError, match="row 10 is not in the latent store of 10 images"):
+        encode_split(run, cache=cache).sources(torch.tensor([10]), Generator.load(run))
+
+
+def test_other_ranks_and_a_single_rank_are_refused(tmp_path: Path) -> None:
+    run, cache = make_run(tmp_path, train=10), tmp_path / "cache"
+    manifest = read_manifest(tmp_path / "data")
+    table = manifest.table.drop(columns=[c for c in manifest.table if c.startswith("annotator")])
+    table["grade"] = 2
+    write_manifest(manifest.with_table(table), tmp_path / "data" / "same.csv")
+    with pytest.raises(DisMixError, match=r"same.csv: all images have rank 2 in the training"):
+        encode_split(run, tmp_path / "data" / "same.csv", cache=cache)
+    toy = toy_generator()
+    config = toy.config.__class__(**{**toy.config.to_dict(), "num_ranks": 4})
+    Generator.seeded(config, 0).save(run)
+    with pytest.raises(DisMixError, match="has 5 ranks, the generator 4"):
+        encode_split(run, cache=cache)
+    (run / "run.json").unlink()
+    with pytest.raises(DisMixError, match="does not name the run's manifest"):
+        encode_split(run, cache=cache)
+
+
+SLOW = """
+import sys, time
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from dismix.mixing import encoding
+encoding._COMMIT_SECONDS = 0.0
+original = encoding.make_records
+def slow(*arguments):
+    time.sleep(0.05)
+    return original(*arguments)
+encoding.make_records = slow
+encoding.encode_split(sys.argv[1], cache=Path(sys.argv[2]), batch_size=2)
+"""
+
+
+def test_a_killed_encoding_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, cache = make_run(tmp_path, train=20), tmp_path / "cache"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    process = subprocess.Popen([sys.executable, "-c", SLOW, run, cache], env=environment)
+
+    def counted() -> int:
+        found = list(run.glob("latents/*/part.json"))
+        return json.loads(found[0].read_text())["done"] if found else 0
+
+    limit = time.monotonic() + 30
+    while counted() < 6 and time.monotonic() < limit and process.poll() is None:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    kept = counted()
+    assert 6 <= kept < 20
+    with pytest.raises(DisMixError, match="has no latent store"):
+        find_store(run, "x")
+    encoded: list[int] = []
+    original = encoding.make_records
+
+    def counting(model: Generator, images: torch.Tensor, levels: torch.Tensor) -> object:
+        encoded.append(len(images))
+        return original(model, images, levels)
+
+    monkeypatch.setattr(encoding, "make_records", counting)
+    store = encode_split(run, cache=cache, batch_size=2)
+    assert sum(encoded) == 20 - kept
+    monkeypatch.setattr(encoding, "make_records", original)
+    fresh = make_run(tmp_path / "fresh", train=20)
+    assert np.array_equal(encode_split(fresh, cache=cache, batch_size=2)._array, store._array)
