@@ -60,7 +60,7 @@ class CLOC(Grader):
         share = config.joint_share
         self.stages = (
             Stage("joint", share, lr_scale={"contrast": config.margin_lr}),
-            Stage("fixed", 1.0 - share, trainable=("backbone", "head")),
+            Stage("fixed", 1.0 - share, trainable=("backbone", "dropout", "head")),
         )
         start = None if config.margin is None else [config.margin] * (num_ranks - 1)
         self.dropout = nn.Dropout(config.dropout)

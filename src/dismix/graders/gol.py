@@ -45,7 +45,7 @@ class GOLConfig(GraderConfig):
     gamma: float = 0.25
     tau: float = 0.0
     pairs_per_order: int | None = 32
-    neighbours: Sequence[int] = (1, 3, 5, 7, 11, 15)
+    neighbours: tuple[int, ...] = (1, 3, 5, 7, 11, 15)
 
 
 _REFERENCE = Preset(
