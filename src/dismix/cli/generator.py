@@ -146,3 +146,43 @@ def evaluate(
             device="cpu" if cpu else None, progress=progress,
         )  # fmt: skip
     typer.echo(summary(found))
+
+
+@app.command()
+def ablate(
+    manifest: ManifestPath,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the runs.")],
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="Run this one alone; repeat.")
+    ] = None,
+    arch: Annotated[Arch, typer.Option(help="vq-f8 (the paper's), light, or tiny.")] = Arch.light,
+    recipe: Annotated[str, typer.Option(help="paper or default.")] = "default",
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training split.")] = None,
+    size: Annotated[int | None, typer.Option(help="Pixels a side.")] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="Pretrained autoencoder to start from.", exists=True)
+    ] = None,
+    settings: Settings = None,
+    judge_epochs: JudgeEpochs = None,
+    seed: Seed = 0,
+    cpu: Cpu = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train and evaluate with parts taken away; what is finished is not run again."""
+    from dismix.errors import DisMixError
+    from dismix.generator.ablations import ablation_table, run_ablations
+    from dismix.progress import bar
+
+    texts = dict(_pair(text) for text in settings or [])
+    if epochs is not None:
+        texts["epochs"] = str(epochs)
+    with bar(quiet=quiet) as progress:
+        rows = run_ablations(
+            manifest, output, only=only or (), arch=arch.value, recipe=recipe, settings=texts,
+            judge_epochs=judge_epochs, size=size, weights=weights, seed=seed, cpu=cpu,
+            progress=progress,
+        )  # fmt: skip
+    typer.echo(ablation_table(rows), nl=False)
+    typer.echo(f"{output / 'ablations.csv'}, {output / 'ablations.md'}", err=True)
+    if failed := [row for row in rows if "failed" in row]:
+        raise DisMixError(f"{len(failed)} of {len(rows)} failed; {failed[0]['failed']}")

@@ -20,6 +20,7 @@ from dismix.provenance import provenance
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
+    from dismix.data.manifest import Manifest
     from dismix.generator.guide import Guide
     from dismix.generator.images import SplitImages
 
@@ -50,6 +51,55 @@ def choose_recipe(name: str, arch: str, settings: Mapping[str, Any]) -> Recipe:
     if arch == "tiny" and name == "default":
         recipe = with_settings(recipe, TINY)
     return with_settings(recipe, settings)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunPlan:
+    """What a run will be, known before anything is computed.
+
+    Attributes:
+        data: The manifest.
+        recipe: Settings.
+        config: Structure.
+        described: Both and where they come from, as ``run.json`` holds them.
+    """
+
+    data: "Manifest"
+    recipe: Recipe
+    config: GeneratorConfig
+    described: dict[str, Any]
+
+
+def plan_run(
+    manifest: str | Path,
+    *,
+    arch: str = "light",
+    recipe: str = "default",
+    settings: Mapping[str, Any] | None = None,
+    size: int | None = None,
+    weights: str | Path | None = None,
+    seed: int = 0,
+) -> RunPlan:
+    """Read the manifest and settle recipe and structure; arguments as for `train_generator`."""
+    from dismix.data.manifest import read_manifest
+
+    data, chosen = read_manifest(manifest), choose_recipe(recipe, arch, settings or {})
+    config = GeneratorConfig.from_dict(
+        {
+            **chosen.structure,
+            "num_ranks": data.num_ranks,
+            "arch": arch,
+            "image_size": size,
+            "in_channels": 1 if data.meta.grey else 3,
+        }
+    )
+    described = {
+        "config": config.to_dict(), "recipe": dataclasses.asdict(chosen), "seed": seed,
+        "manifest": str(manifest), "ranks": [*data.meta.ranks],
+        "weights": None if weights is None else Path(weights).name,
+    }  # fmt: skip
+    # Through JSON, so that tuples and lists compare equal.
+    return RunPlan(data, chosen, config, json.loads(json.dumps(described)))
 
 
 def train_generator(
@@ -85,32 +135,20 @@ def train_generator(
         cache: Folder of the image stores.
         progress: Called while images are decoded and after each step.
     """
-    from dismix.data.manifest import read_manifest
     from dismix.generator.images import load_split
     from dismix.generator.perceptual import LPIPS
     from dismix.generator.training import build_training, make_accelerator, run_training
 
     if tensorboard:
         require_tensorboard()
-    run, data = Path(run), read_manifest(manifest)
-    chosen = choose_recipe(recipe, arch, settings or {})
-    config = GeneratorConfig.from_dict(
-        {
-            **chosen.structure,
-            "num_ranks": data.num_ranks,
-            "arch": arch,
-            "image_size": size,
-            "in_channels": 1 if data.meta.grey else 3,
-        }
+    run = Path(run)
+    plan = plan_run(
+        manifest, arch=arch, recipe=recipe, settings=settings, size=size, weights=weights, seed=seed
     )
+    data, chosen, config = plan.data, plan.recipe, plan.config
     accelerator = make_accelerator(cpu=cpu)
-    described = {
-        "config": config.to_dict(), "recipe": dataclasses.asdict(chosen), "seed": seed,
-        "manifest": str(manifest), "ranks": [*data.meta.ranks],
-        "weights": None if weights is None else Path(weights).name,
-    }  # fmt: skip
     if accelerator.is_main_process:
-        _claim(run, described, resume)
+        _claim(run, plan.described, resume)
     accelerator.wait_for_everyone()
     pixels = _pixels(config)
     splits = {
@@ -173,27 +211,34 @@ def _pixels(config: GeneratorConfig) -> int:
     return config.image_size or ARCHITECTURES[config.arch].image_size
 
 
-def _claim(run: Path, described: dict[str, Any], resume: bool) -> None:
-    """Write ``run.json``, or check that it says the same."""
+def check_same(run: Path, described: Mapping[str, Any]) -> bool:
+    """Tell whether a folder holds a run; one of other settings is an error."""
     path = run / RUN_FILE
-    # Through JSON, so that tuples and lists compare equal.
-    described = json.loads(json.dumps(described))
-    if path.is_file():
-        old = json.loads(path.read_text(encoding="utf-8"))
-        if not resume and (run / FILE).is_file():
+    if not path.is_file():
+        return False
+    old = json.loads(path.read_text(encoding="utf-8"))
+    for key, value in described.items():
+        if old.get(key) != value:
             raise DisMixError(
-                "holds a run already", file=run, cure="add --resume, or choose another folder"
+                f"was started with another {key}",
+                file=path,
+                cure="resume with the same settings, or choose another folder",
             )
-        if resume:
-            for key, value in described.items():
-                if old.get(key) != value:
-                    raise DisMixError(
-                        f"was started with another {key}",
-                        file=path,
-                        cure="resume with the same settings, or choose another folder",
-                    )
-    if not resume:
+    return True
+
+
+def _claim(run: Path, described: dict[str, Any], resume: bool) -> None:
+    """Write ``run.json``, or check that it says the same and note that the run goes on."""
+    path, now = run / RUN_FILE, provenance()
+    if resume and check_same(run, described):
+        old = json.loads(path.read_text(encoding="utf-8"))
+        now = {**old["provenance"], "resumed": [*old["provenance"].get("resumed", []), now]}
+    elif (run / FILE).is_file():
+        raise DisMixError(
+            "holds a run already", file=run, cure="add --resume, or choose another folder"
+        )
+    else:
         # Left by a run that was killed early and may have had other settings.
         for name in GRADERS:
             (run / name).unlink(missing_ok=True)
-    atomic.write_json(path, {**described, "provenance": provenance()})
+    atomic.write_json(path, {**described, "provenance": now})
