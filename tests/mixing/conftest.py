@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from tests.mixing.toy_run import make_run
 
 from dismix.mixing.encoding import encode_split
-from tests.mixing.toy_run import make_run
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.mixing.toy_run import FORMS, make_run, toy_generator
 from torch import Tensor
 
 from dismix.data.manifest import read_manifest
@@ -20,7 +21,6 @@ from dismix.mixing.encoding import encode_split
 from dismix.mixing.engine import MixEngine
 from dismix.mixing.policies import mix_targets
 from dismix.mixing.policy_draws import POLICIES
-from tests.mixing.toy_run import FORMS, make_run, toy_generator
 
 
 def batch(run: Path, count: int = 8) -> tuple[Tensor, OrdinalTarget, Tensor]:
@@ -31,7 +31,7 @@ def batch(run: Path, count: int = 8) -> tuple[Tensor, OrdinalTarget, Tensor]:
 
 
 def test_two_lines_in_a_loop(toy_run):
-    images, target, rows = batch(toy_run)
+    images, target, _rows = batch(toy_run)
     before = images.clone()
     mix = DisMix.load(toy_run, p=0.5, seed=1)
     mixed, soft = mix(images, target.hard)
@@ -118,7 +118,7 @@ def _with_rows(draws: DisMixDraws, rows: Tensor) -> DisMixDraws:
 
 
 def test_rows_known_and_unknown_in_one_batch(toy_run):
-    images, target, rows = batch(toy_run, 6)
+    images, target, _rows = batch(toy_run, 6)
     mix = DisMix.load(toy_run, p=1.0, turn=False)
     draws = mix.draw(images, target)
     whole = mix.replay(images, target, draws, mix.access()).images
@@ -129,7 +129,7 @@ def test_rows_known_and_unknown_in_one_batch(toy_run):
 
 
 def test_labels_pair_neighbours_and_mix_majorities(toy_run):
-    images, target, rows = batch(toy_run, 30)
+    images, target, _rows = batch(toy_run, 30)
     mix = DisMix.load(toy_run, p=1.0)
     draws = mix.draw(images, target)
     partner = mix.engine.store.target[draws.choices.partner]
@@ -192,11 +192,11 @@ def test_the_global_random_state_is_left_alone(toy_run):
 
 
 def test_pooled_mixes_are_right_and_used_four_times_at_most(toy_run):
-    images, target, rows = batch(toy_run)
+    images, target, _rows = batch(toy_run)
     uses: dict[bytes, int] = {}
     with DisMix.load(toy_run, p=1.0, pool=10, turn=False) as mix:
         for _ in range(12):
-            mixed, soft = mix(images, target.hard)
+            mixed, _soft = mix(images, target.hard)
             for picture in mixed:
                 key = picture.numpy().tobytes()
                 uses[key] = uses.get(key, 0) + 1
@@ -287,7 +287,7 @@ def test_mistakes_are_one_line(toy_run, tmp_path):
         mix(images, target.hard, rows=rows[:3])
     with pytest.raises(DisMixError, match="row 30 is not in the latent store"):
         mix(images, target.hard, rows=rows + 23)
-    with pytest.raises(DisMixError, match="std is 0.0; give numbers above 0"):
+    with pytest.raises(DisMixError, match=r"std is 0\.0; give numbers above 0"):
         DisMix.load(toy_run, p=1.0, std=0.0)
     other = MixEngine.load(toy_run)
     with pytest.raises(DisMixError, match="codes of another generator"):

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.mixing.toy_run import FORMS, make_run, toy_generator
 
 from dismix.data.manifest import read_manifest, write_manifest
 from dismix.errors import DisMixError
@@ -20,7 +21,6 @@ from dismix.generator.model import Generator
 from dismix.mixing import encoding
 from dismix.mixing.encoding import encode_split, generator_digest
 from dismix.mixing.latents import LatentStore, find_store, make_records, read_records, record_type
-from tests.mixing.toy_run import FORMS, make_run, toy_generator
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,11 +8,12 @@ column                    content
 ``group``                 optional: patient, eye pair, slide: rows that must stay together
 ``grade``                 optional: the published or reference grade, 0..C-1
 ``annotator_<id>``        optional, any number: that annotator's grade, empty = not graded
+``prob_<rank>``           optional, one a rank: a law over the ranks, as mixed images have
 anything else             kept as it is
 ========================  ==============================================================
 
-Every row needs a grade or at least one vote. Training and validation use a row's votes
-when it has any and its grade otherwise; testing uses the grade when there is one. A table
+Every row needs a grade, at least one vote or a law. Training and validation use a row's law when
+it has one, then its votes, then its grade; testing uses the grade when there is one. A table
 with the columns ``image, annotator, grade`` (the long form that labelling tools export)
 is turned into this form on reading.
 
@@ -33,6 +34,7 @@ from numpy.typing import NDArray
 
 from dismix import atomic
 from dismix.data.delimited import read_table, require_pyarrow
+from dismix.data.laws import law_columns, read_laws
 from dismix.data.long_form import is_long, pivot_long
 from dismix.data.validate import Problem, first_problem, grade_problems, normalise
 from dismix.errors import DisMixError
@@ -132,6 +134,7 @@ class Manifest:
         """Return the targets (N, C) by the rule of this module's head.
 
         Reference grades of training and validation rows that have votes are not looked at.
+        Rows with a law of their own are not ``clean``: nobody graded them.
         """
         import torch
 
@@ -144,7 +147,18 @@ class Manifest:
         votes[:, : self.votes.shape[1]] = self.votes
         votes[use_grade] = np.nan
         votes[use_grade, 0] = self.grades[use_grade]
-        return OrdinalTarget.from_votes(torch.from_numpy(votes), self.num_ranks)
+        laws = read_laws(self.table, self.num_ranks)
+        soft = ~np.isnan(laws).any(axis=1) & ~(
+            (self.table["split"] == "test").to_numpy() & ~np.isnan(self.grades)
+        )
+        if not soft.any():
+            return OrdinalTarget.from_votes(torch.from_numpy(votes), self.num_ranks)
+        # Any rank will do where the law is going to stand.
+        votes[soft, 0] = 0
+        probs = OrdinalTarget.from_votes(torch.from_numpy(votes), self.num_ranks).probs
+        where = torch.from_numpy(soft)
+        probs[where] = torch.from_numpy(laws[soft]).float()
+        return OrdinalTarget.from_probs(probs, clean=~where)
 
     def split(self, *names: str) -> "Manifest":
         """Return the rows of the named splits.
@@ -207,7 +221,8 @@ def make_manifest(
     _raise_for(first_problem(table, None if meta is None else len(meta.ranks)), path, lines)
     grade_columns = [*vote_columns(table), *(["grade"] if "grade" in table else [])]
     if meta is None:
-        largest = int(max(table[c].max() for c in grade_columns if table[c].notna().any()))
+        tops = [table[c].max() for c in grade_columns if table[c].notna().any()]
+        largest = int(max([*tops, len(law_columns(table)) - 1]))
         meta = ManifestMeta(ranks=tuple(str(rank) for rank in range(max(largest, 1) + 1)))
     return Manifest(table, meta, Path(root).absolute(), path, lines)
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from dismix.data.laws import law_columns, law_problems
+
 #: Cells that mean "not known" in columns of grades and groups.
 GAPS = frozenset({"", "-", "na", "n/a", "nan", "null", "none"})
 #: A larger grade is a code or a slip, not a rank.
@@ -97,8 +99,8 @@ def problems(table: pd.DataFrame, num_ranks: int | None) -> Iterator[Problem]:
             "name the image column 'image', or map it: `dismix data import FILE --image COLUMN`",
         )  # fmt: skip
         return
-    columns = grade_columns(table)
-    if not columns:
+    columns, laws = grade_columns(table), law_columns(table)
+    if not columns and not laws:
         yield Problem(
             "no-grade-column", f"no column 'grade' or 'annotator_...' among {list(table.columns)}",
             "map them: `dismix data import FILE --grade COLUMN` or `--annotator COLUMN`",
@@ -111,10 +113,11 @@ def problems(table: pd.DataFrame, num_ranks: int | None) -> Iterator[Problem]:
     yield from _split_problems(table)
     for column in columns:
         yield from grade_problems(table[column], num_ranks)
-    for row in np.flatnonzero(table[columns].isna().all(axis=1)):
+    yield from law_problems(table, num_ranks)
+    for row in np.flatnonzero(table[columns + laws].isna().all(axis=1)):
         yield Problem(
             "not-graded", "the image has neither a grade nor a vote", "grade it or drop the row",
-            int(row), columns[0],
+            int(row), (columns + laws)[0],
         )  # fmt: skip
     yield from _group_problems(table)
 

@@ -1,0 +1,77 @@
+"""Soft labels in a manifest: one column a rank, ``prob_0`` to ``prob_<C-1>``.
+
+Votes say which ranks people chose; a mixed image has a law over the ranks that no vote gave. A row
+has all of these columns or none of them.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from dismix.data.validate import Problem
+
+LAW_PREFIX = "prob_"
+# Written with six decimals, the law of many ranks sums to one up to this.
+_TOLERANCE = 1e-3
+
+
+def law_columns(table: pd.DataFrame) -> list[str]:
+    """Return the columns that hold probabilities of ranks, in the order of the ranks.
+
+    Example:
+        >>> law_columns(pd.DataFrame(columns=["image", "prob_1", "prob_0", "problem"]))
+        ['prob_0', 'prob_1']
+    """
+    found = [c for c in map(str, table.columns) if c.removeprefix(LAW_PREFIX).isdigit()]
+    return sorted(
+        (c for c in found if c.startswith(LAW_PREFIX)), key=lambda c: int(c[len(LAW_PREFIX) :])
+    )
+
+
+def read_laws(table: pd.DataFrame, num_ranks: int) -> NDArray[np.float64]:
+    """Return the laws (N, C) of a checked table, NaN in rows without one."""
+    columns = law_columns(table)
+    if not columns:
+        return np.full((len(table), num_ranks), np.nan)
+    return np.asarray(table[columns].apply(pd.to_numeric, errors="coerce"), dtype=np.float64)
+
+
+def law_problems(table: pd.DataFrame, num_ranks: int | None) -> Iterator["Problem"]:
+    """Yield every problem of the probability columns.
+
+    Args:
+        table: As `dismix.data.validate.normalise` returns it.
+        num_ranks: C where it is known.
+    """
+    from dismix.data.validate import Problem
+
+    columns = law_columns(table)
+    if not columns:
+        return
+    wanted = [f"{LAW_PREFIX}{rank}" for rank in range(num_ranks or len(columns))]
+    if columns != wanted:
+        missing = sorted({*wanted} ^ {*columns})
+        yield Problem(
+            "bad-law-columns", f"probabilities of {len(wanted)} ranks have no or too many columns",
+            f"give {wanted[0]} to {wanted[-1]}, one a rank", None, missing[0],
+        )  # fmt: skip
+        return
+    laws = read_laws(table, len(columns))
+    given = table[columns].notna().to_numpy()
+    for row in np.flatnonzero(given.any(1)):
+        column = next((c for c, x in zip(columns, laws[row], strict=True) if not 0 <= x <= 1), None)
+        if column is not None:
+            yield Problem(
+                "not-a-probability", f"'{table[column].iloc[row]}' is not a probability",
+                "write a number from 0 to 1 in all or in none of the prob columns",
+                int(row), column,
+            )  # fmt: skip
+        elif abs(laws[row].sum() - 1) > _TOLERANCE:
+            yield Problem(
+                "law-not-one", f"probabilities sum to {laws[row].sum():g}",
+                "they must sum to 1", int(row), columns[0],
+            )  # fmt: skip

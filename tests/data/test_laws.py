@@ -1,0 +1,70 @@
+"""Soft labels in a manifest: read back as they were written, refused when they are no laws."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from dismix.data.manifest import ManifestMeta, make_manifest, read_manifest, write_manifest
+from dismix.errors import DisMixError
+
+
+def table() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "image": ["a.png", "b.png", "c.png", "d.png"],
+            "split": ["train", "train", "train", "test"],
+            "grade": [None, 2, None, 1],
+            "annotator_1": [None, 1, 2, None],
+            "prob_0": [0.0, None, 0.5, 1.0],
+            "prob_1": [0.25, None, 0.5, 0.0],
+            "prob_2": [0.75, None, 0.0, 0.0],
+        }
+    )
+
+
+def test_laws_come_first_and_are_not_clean(tmp_path: Path) -> None:
+    write_manifest(make_manifest(table(), None, tmp_path), tmp_path / "m.csv")
+    manifest = read_manifest(tmp_path / "m.csv")
+    target = manifest.target()
+    wanted = [[0, 0.25, 0.75], [0, 1, 0], [0.5, 0.5, 0], [0, 1, 0]]
+    torch.testing.assert_close(target.probs, torch.tensor(wanted))
+    assert target.clean.tolist() == [False, True, False, True]
+    assert manifest.num_ranks == 3
+    assert manifest.split("train").target().probs.shape == (3, 3)
+
+
+def test_laws_alone_are_enough(tmp_path: Path) -> None:
+    alone = table().drop(columns=["grade", "annotator_1"]).iloc[[0, 2]]
+    manifest = make_manifest(alone, None, tmp_path)
+    assert manifest.num_ranks == 3
+    assert manifest.target().rank.tolist() == [1.75, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "value", "words"),
+    [
+        (0, "prob_1", 0.5, "row 2, column 'prob_0': probabilities sum to 1.25"),
+        (0, "prob_2", -0.1, "row 2, column 'prob_2': '-0.1' is not a probability"),
+        (2, "prob_2", None, "row 4, column 'prob_2': 'nan' is not a probability"),
+        (0, "prob_2", "x", "row 2, column 'prob_2': 'x' is not a probability"),
+    ],
+)
+def test_what_is_no_law_is_named(row, column, value, words) -> None:
+    wrong = table().astype(object)
+    wrong.loc[row, column] = value
+    with pytest.raises(DisMixError) as error:
+        make_manifest(wrong, None, ".")
+    assert words in str(error.value)
+
+
+def test_columns_must_fit_the_ranks() -> None:
+    meta = ManifestMeta(ranks=("low", "mid", "high", "top"))
+    with pytest.raises(DisMixError, match="column 'prob_3': probabilities of 4 ranks"):
+        make_manifest(table(), meta, ".")
+    with pytest.raises(DisMixError, match="column 'prob_1': probabilities of 2 ranks"):
+        make_manifest(table().drop(columns="prob_1"), None, ".")
+    nothing = table().drop(columns=["grade", "annotator_1"])
+    with pytest.raises(DisMixError, match=r"row 3, column 'prob_0': .* neither a grade nor a vote"):
+        make_manifest(nothing, None, ".")
