@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from dismix.errors import DisMixError
+from dismix.graders.backbones import TINY
 from dismix.graders.registry import GRADERS, OptimizerName, Schedule
 from dismix.graders.selection import check_rules
 from dismix.registry import near_names
 
 PRESETS = ("dismix", "reference")
 DEFAULT_SELECT = ("smoothed",)
+LR_FROM_NOTHING = 3e-3
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,9 @@ def choose_settings(
             raise DisMixError(
                 f"unknown setting '{name}' of '{method}'", cure=near_names(name, [*known, *theirs])
             )
+    if values["backbone"] == TINY and (changes or {}).get("lr") is None:
+        # Presets are for pretrained networks; one that starts from nothing needs longer steps.
+        values["lr"] = LR_FROM_NOTHING
     return TrainSettings(method, preset, hparams=hparams, **values)
 
 

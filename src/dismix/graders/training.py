@@ -2,7 +2,8 @@
 
 The loop knows no method by name. A step's random choices depend on (seed, epoch, step)
 alone, so a killed run that is resumed ends with the weights of one that was not. Images are
-mixed first and augmented afterwards: all views of a mix show the same mix.
+augmented and then mixed, as the mixers' authors do; where a stage asks for several views of an
+image, they are mixed first, so that all views of a mix show the same mix.
 """
 
 import math
@@ -196,12 +197,14 @@ class _Loop:
         start = training.ends[self.number - 1] if self.number else 0
         share = (epoch - start + step / count) / (training.ends[self.number] - start)
         set_learning_rate(self.optimizer, learning_rate(settings, stage, share))
+        seed = seed_of(training.seed, epoch, step, self.accelerator.process_index, 2)
         images, target = batch.images, batch.target
+        if settings.augment and stage.views == 1:
+            images = _views(images, 1, seed)
         if training.mixer is not None and stage.mixing:
             images, target = self._mix(images, target, stage)
-        if settings.augment or stage.views > 1:
-            process = self.accelerator.process_index
-            images = _views(images, stage.views, seed_of(training.seed, epoch, step, process, 2))
+        if stage.views > 1:
+            images = _views(images, stage.views, seed)
         own = None if self.sample_weights is None else self.sample_weights[batch.index]
         weights = combine_weights(target, self.rank_weights, own)
         with self.accelerator.autocast():

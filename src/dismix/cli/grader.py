@@ -1,0 +1,246 @@
+"""`dismix grader`: train an ordinal grader, judge it, use it on new images, export it."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dismix.cli.options import AsJson, ManifestPath, Quiet, Seed
+
+app = typer.Typer(no_args_is_help=True, help="Graders: train, evaluate, predict, export.")
+
+RunPath = Annotated[Path, typer.Argument(help="Run folder of a grader, or its model file.")]
+Cpu = Annotated[bool, typer.Option("--cpu", help="Do not use a GPU.")]
+
+
+class Split(StrEnum):
+    """Parts of a manifest."""
+
+    train = "train"
+    val = "val"
+    test = "test"
+
+
+@app.command("methods")
+def list_methods() -> None:
+    """List the methods with their presets."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from dismix.graders.registry import GRADERS
+
+    table = Table("name", "what it does", "authors' backbone", box=None, pad_edge=False)
+    for name in GRADERS:
+        entry = GRADERS[name]
+        table.add_row(name, entry.summary, entry.presets["reference"].backbone)
+    Console().print(table)
+
+
+@app.command()
+def train(
+    manifest: ManifestPath,
+    run: Annotated[Path, typer.Option("-o", "--output", help="Run folder to fill.")],
+    method: Annotated[str, typer.Option(help="See `dismix grader methods`.")] = "ce",
+    preset: Annotated[
+        str, typer.Option(help="dismix (Adam, 200 epochs, batch 64) or reference (the authors').")
+    ] = "dismix",
+    backbone: Annotated[str | None, typer.Option(help="A timm name, or tiny.")] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="Backbone's: a file, auto, timm (download) or none.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training split.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images a step.")] = None,
+    size: Annotated[int | None, typer.Option(help="Pixels a side.")] = None,
+    mix: Annotated[str | None, typer.Option(help="A mixer, see `dismix mix list`.")] = None,
+    generator: Annotated[
+        Path | None, typer.Option(help="Run folder of a generator, for --mix dismix.")
+    ] = None,
+    mix_settings: Annotated[
+        list[str] | None, typer.Option("--mix-set", help="Option of the mixer, name=value.")
+    ] = None,
+    select: Annotated[
+        str | None, typer.Option(help="Checkpoint by: accuracy, smoothed, loss or last.")
+    ] = None,
+    balanced: Annotated[bool, typer.Option(help="Draw grades equally often.")] = False,
+    rank_weights: Annotated[
+        str | None, typer.Option(help="A weight for each rank, 1,2,2,4, or balanced.")
+    ] = None,
+    weight_column: Annotated[
+        str | None, typer.Option(help="Column of the manifest with a weight for each image.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any setting, name=value; repeat.")
+    ] = None,
+    seed: Seed = 0,
+    seeds: Annotated[int, typer.Option(help="Train this many seeds, below OUTPUT.", min=1)] = 1,
+    at_once: Annotated[
+        int | None, typer.Option(help="Seeds at once; 4 on a GPU if absent.", min=1)
+    ] = None,
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Go on when a grade has no training image.")
+    ] = False,
+    resume: Annotated[bool, typer.Option(help="Continue an interrupted run.")] = False,
+    cpu: Cpu = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a grader on the training split; choose its checkpoint on validation."""
+    from dismix.graders.seeds import train_seeds
+    from dismix.graders.settings import choose_settings
+    from dismix.graders.start_run import train_grader
+    from dismix.progress import bar
+
+    given = {
+        "backbone": backbone, "weights": weights, "epochs": epochs, "batch_size": batch_size,
+        "size": size, "select": select, "balanced": balanced or None,
+        "rank_weights": rank_weights,
+    }  # fmt: skip
+    chosen = choose_settings(method, preset, {**pairs(settings), **_present(given)})
+    options: dict[str, Any] = {
+        "mix": mix, "mix_options": {k: _value(v) for k, v in pairs(mix_settings).items()},
+        "generator": generator, "weight_column": weight_column, "allow_missing": allow_missing,
+        "resume": resume, "cpu": cpu,
+    }  # fmt: skip
+    with bar(quiet=quiet) as progress:
+        if seeds > 1:
+            several = range(seed, seed + seeds)
+            found = train_seeds(
+                manifest, run, chosen, several, at_once=at_once, progress=progress, **options
+            )
+        else:
+            found = train_grader(manifest, run, chosen, seed=seed, progress=progress, **options)
+    if seeds > 1:
+        typer.echo(f"{seeds} seeds: validation {_spread(found['validation'])} -> {run}")
+        return
+    typer.echo(
+        f"epoch {found['epoch']} by {found['select']}: validation {_line(found['validation'])} "
+        f"-> {run}"
+    )
+
+
+def _present(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def pairs(texts: list[str] | None) -> dict[str, str]:
+    """Take "name=value" texts apart."""
+    from dismix.errors import DisMixError
+
+    found = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise DisMixError(f"setting '{text}' has no value", cure=f"write {name}=VALUE")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _value(text: str) -> Any:
+    """Return a mixer's option as a number or truth value where it reads like one."""
+    named = {"true": True, "false": False, "none": None}
+    if text.lower() in named:
+        return named[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _line(metrics: dict[str, Any]) -> str:
+    return (
+        f"accuracy {100 * metrics['accuracy']:.1f} %, MAE {metrics['mae']:.3f}, "
+        f"kappa {metrics['qwk']:.3f}"
+    )
+
+
+def _spread(summary: dict[str, Any]) -> str:
+    accuracy, error = summary["accuracy"], summary["mae"]
+    return (
+        f"accuracy {100 * accuracy['mean']:.1f} % (95 %: {100 * accuracy['low']:.1f} to "
+        f"{100 * accuracy['high']:.1f}), MAE {error['mean']:.3f}"
+    )
+
+
+@app.command()
+def evaluate(
+    run: RunPath,
+    manifest: Annotated[
+        Path | None, typer.Argument(help="Data; what the grader was trained on if absent.")
+    ] = None,
+    split: Annotated[Split, typer.Option(help="Part to judge on.")] = Split.test,
+    json_out: AsJson = False,
+    cpu: Cpu = False,
+    quiet: Quiet = False,
+) -> None:
+    """Judge a grader, or all seeds below a folder; the numbers join its model card."""
+    import json
+
+    from dismix.graders.report import evaluate_run, metrics_text
+    from dismix.progress import bar
+
+    with bar(quiet=quiet) as progress:
+        found = evaluate_run(run, manifest, split.value, cpu=cpu, progress=progress)
+    if json_out:
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        typer.echo(metrics_text(found))
+
+
+@app.command()
+def predict(
+    model: RunPath,
+    images: Annotated[list[Path], typer.Argument(help="Image files, or folders of them.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="CSV or .json file; stdout if absent.")
+    ] = None,
+    json_out: AsJson = False,
+    batch_size: Annotated[int, typer.Option(help="Images at once.", min=1)] = 32,
+    cpu: Cpu = False,
+    quiet: Quiet = False,
+) -> None:
+    """Grade new images: grade, probabilities, expected rank, uncertainty.
+
+    Files that cannot be read are named on stderr, the rest is graded, and the exit code is 1.
+    """
+    from dismix import atomic
+    from dismix.cli.options import report_skipped
+    from dismix.graders.predict import predict_files
+    from dismix.graders.saving import load_grader
+    from dismix.progress import bar
+
+    grader = load_grader(model, _device(cpu))
+    with bar(quiet=quiet or output is None) as progress:
+        found = predict_files(grader, images, batch_size=batch_size, progress=progress)
+    as_json = json_out or (output is not None and output.suffix == ".json")
+    text = found.to_json() if as_json else found.to_csv()
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        atomic.write_text(output, text)
+        typer.echo(f"{len(found.found)} images graded -> {output}")
+    report_skipped([f"{path}: {reason}" for path, reason in found.skipped])
+    if found.skipped:
+        raise typer.Exit(1)
+
+
+def _device(cpu: bool) -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() and not cpu else "cpu"
+
+
+@app.command()
+def export(
+    model: RunPath,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="File: .onnx, or .pt2 for torch.export.")
+    ],
+) -> None:
+    """Write a grader as ONNX or torch.export file and check it against the model."""
+    from dismix.graders.export import export_grader
+    from dismix.graders.saving import load_grader
+
+    gap = export_grader(load_grader(model), output)
+    typer.echo(f"{output}: output equals the model's within {max(gap, 1e-7):.0e}")

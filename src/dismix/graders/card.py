@@ -1,0 +1,123 @@
+"""The model card beside a trained grader: data, votes, metrics by grade, limits."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dismix import atomic
+from dismix.data.describe import grade_counts
+from dismix.data.manifest import Manifest
+from dismix.graders.backbones import TINY
+
+CARD = "card.md"
+DATA = "data.json"
+LIMITS = """\
+- For research. It has not been tested as a medical device and must not decide about patients.
+- It saw one data set. Other cameras, populations and protocols can shift its grades; check it on
+  your own graded images first (`dismix grader evaluate`).
+- Numbers on validation are optimistic: the checkpoint was chosen there.
+- Grades are those of the annotators above. Where they disagree, the grader learned to be unsure.
+- `expected_rank` between two grades is a probability statement, not a finer clinical scale."""
+
+
+def data_facts(manifest: Manifest) -> dict[str, Any]:
+    """Return counts of images, grades and votes of a manifest."""
+    votes = np.isfinite(manifest.votes)
+    train = manifest.split("train")
+    spread = train.target().probs.amax(1).numpy()
+    return {
+        "source": manifest.meta.source,
+        "ranks": [*manifest.meta.ranks],
+        "counts": grade_counts(manifest),
+        "annotators": len(manifest.annotators),
+        "votes": int(votes.sum()),
+        "images_with_several_votes": int((votes.sum(1) > 1).sum()),
+        "training_images_without_unanimous_grade": int((spread < 1 - 1e-6).sum()),
+    }
+
+
+def write_card(run: Path, manifest: Manifest | None = None) -> Path:
+    """Write ``card.md`` from what lies in a run folder.
+
+    Args:
+        run: Folder with ``run.json``, ``result.json`` and any ``evaluation-*.json``.
+        manifest: Training data; their facts are kept in the folder for later.
+    """
+    if manifest is not None:
+        atomic.write_json(run / DATA, data_facts(manifest))
+    settings, result, facts = (_read(run / name) for name in ("run.json", "result.json", DATA))
+    lines = [f"# Grader '{settings['settings']['method']}'", ""]
+    lines += _training_lines(settings, result)
+    lines += ["", "## Data", "", *_data_lines(facts)]
+    lines += ["", "## Validation", "", *_metric_lines(result["validation"], facts["ranks"])]
+    for path in sorted(run.glob("evaluation-*.json")):
+        found = _read(path)
+        title = f"## Evaluation: {found['split']} split of {Path(found['manifest']).name}"
+        lines += ["", title, "", *_metric_lines(found["metrics"], facts["ranks"])]
+    lines += ["", "## Limits", "", LIMITS, ""]
+    atomic.write_text(run / CARD, "\n".join(lines))
+    return run / CARD
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def _training_lines(run: dict[str, Any], result: dict[str, Any]) -> list[str]:
+    s, made = run["settings"], run["provenance"]
+    own = ", ".join(f"{k}={v}" for k, v in s["hparams"].items())
+    return [
+        f"- Method: {s['method']}, preset {s['preset']}" + (f" ({own})" if own else ""),
+        f"- Backbone: {s['backbone']}, {s['size']} px, {_start(s)}",
+        f"- Training: {s['epochs']} epochs, batches of {s['batch_size']}, {s['optimizer']}, "
+        f"learning rate {s['lr']:g}, seed {run['seed']}, mixing: {run['mix'] or 'none'}",
+        f"- Checkpoint: epoch {result['epoch']}, chosen by '{result['select']}' on validation",
+        f"- Made {made['date']} with dismix {made['versions'].get('dismix', '(source)')} "
+        f"{made['commit']} on {made['hardware']}",
+    ]
+
+
+def _start(settings: dict[str, Any]) -> str:
+    if settings["backbone"] == TINY or settings["weights"] == "none":
+        return "trained from nothing"
+    found = {"auto": "found by its name", "timm": "from timm"}
+    return "weights " + found.get(settings["weights"], Path(settings["weights"]).name)
+
+
+def _data_lines(facts: dict[str, Any]) -> list[str]:
+    ranks = facts["ranks"]
+    lines = [f"Source: {facts['source'] or 'not stated'}", ""]
+    lines += ["| split | images | " + " | ".join(ranks) + " |", "|" + "---|" * (2 + len(ranks))]
+    for split, counts in facts["counts"].items():
+        lines.append(f"| {split} | {sum(counts)} | " + " | ".join(map(str, counts)) + " |")
+    lines += [
+        "",
+        f"Annotators: {facts['annotators']}, votes: {facts['votes']}, images with several votes: "
+        f"{facts['images_with_several_votes']}, training images whose annotators disagree: "
+        f"{facts['training_images_without_unanimous_grade']}.",
+    ]
+    return lines
+
+
+def _metric_lines(metrics: dict[str, Any], ranks: list[str]) -> list[str]:
+    shown = {
+        "accuracy": "accuracy", "mae": "MAE of the decision",
+        "mae_expected": "MAE of the expected rank", "qwk": "quadratic kappa",
+        "off_by_one": "within one grade", "balanced_accuracy": "balanced accuracy",
+        "amae": "AMAE", "mmae": "MMAE", "rps": "ranked probability score",
+        "ece": "expected calibration error",
+    }  # fmt: skip
+    lines = [f"{metrics['count']} images.", "", "| metric | value |", "|---|---|"]
+    lines += [f"| {text} | {metrics[name]:.3f} |" for name, text in shown.items()]
+    lines += ["", "| grade | images | recall | precision | MAE |", "|---|---|---|---|---|"]
+    for rank, row in zip(ranks, metrics["per_grade"], strict=True):
+        cells = ["-" if row[k] is None else f"{row[k]:.3f}" for k in ("recall", "precision", "mae")]
+        lines.append(f"| {rank} | {row['count']} | " + " | ".join(cells) + " |")
+    lines += ["", "| taken for each other | share |", "|---|---|"]
+    for step, share in metrics["boundary_errors"].items():
+        low, high = (ranks[int(k)] for k in step.split("|"))
+        lines.append(f"| {low} and {high} | {'-' if share is None else f'{share:.3f}'} |")
+    return lines

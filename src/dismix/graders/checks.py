@@ -1,0 +1,71 @@
+"""What can be wrong with training data, said before the first step."""
+
+import warnings
+
+from dismix.data.manifest import Manifest
+from dismix.errors import DisMixError
+from dismix.graders.base import Grader
+from dismix.graders.settings import TrainSettings
+from dismix.labels import OrdinalTarget
+
+
+def check_training(
+    grader: Grader,
+    settings: TrainSettings,
+    target: OrdinalTarget,
+    manifest: Manifest,
+    *,
+    allow_missing: bool = False,
+) -> None:
+    """Refuse what cannot be trained and warn of what will disappoint.
+
+    Args:
+        grader: Untrained.
+        settings: Settings.
+        target: Targets of the N training images.
+        manifest: For names and messages.
+        allow_missing: Only warn when no training image has some grade.
+
+    Raises:
+        DisMixError: A grade without training images, a batch or a split that is too small.
+    """
+    least = max(2, grader.min_batch)
+    if settings.batch_size < least:
+        raise DisMixError(
+            f"batches of {settings.batch_size} are too small for '{settings.method}'",
+            cure=f"give --batch-size {least} or more",
+        )
+    if len(target) < least:
+        raise DisMixError(
+            f"has {len(target)} training image{'s' * (len(target) != 1)}, "
+            f"'{settings.method}' needs {least} at least",
+            file=manifest.path,
+            cure="add training images",
+        )
+    if len(target) < settings.batch_size:
+        warnings.warn(
+            f"there are only {len(target)} training images for batches of {settings.batch_size}; "
+            "every step takes all of them",
+            stacklevel=2,
+        )
+    _check_grades(target, manifest, allow_missing)
+
+
+def _check_grades(target: OrdinalTarget, manifest: Manifest, allow_missing: bool) -> None:
+    names = manifest.meta.ranks
+    missing = [c for c, mass in enumerate(target.probs.sum(0).tolist()) if mass == 0]
+    if missing:
+        listed = ", ".join(f"{c} ('{names[c]}')" for c in missing)
+        problem = f"no training image has grade {listed}, so the grader could never give it"
+        if not allow_missing:
+            raise DisMixError(
+                problem,
+                file=manifest.path,
+                cure="add such images, merge ranks, or go on with --allow-missing",
+            )
+        warnings.warn(problem, stacklevel=2)
+    count = target.hard.bincount(minlength=target.num_ranks).tolist()
+    rare = [c for c, n in enumerate(count) if n < 2 and c not in missing]
+    if rare:
+        listed = ", ".join(f"{c} ('{names[c]}'): {count[c]}" for c in rare)
+        warnings.warn(f"very few training images of grade {listed}", stacklevel=2)

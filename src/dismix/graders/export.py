@@ -1,0 +1,138 @@
+"""A trained grader as ONNX or torch.export file, checked against the model it came from.
+
+The exported network takes images (B, channels, size, size), float32 in [-1, 1], equalised if
+the grader's card says so, and gives `probabilities` (B, C) and `rank` (B,). B is free.
+"""
+
+import warnings
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dismix import atomic
+from dismix.errors import DisMixError
+from dismix.graders.base import Grader
+
+Format = Literal["onnx", "torch"]
+TOLERANCE = 1e-4
+SUFFIXES: dict[str, Format] = {".onnx": "onnx", ".pt2": "torch"}
+
+
+class _Exported(nn.Module):
+    def __init__(self, grader: Grader) -> None:
+        super().__init__()
+        self.grader = grader
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        grades = self.grader.grade(images)
+        return grades.probabilities, grades.rank
+
+
+def export_grader(grader: Grader, path: str | Path) -> float:
+    """Write a grader as ``.onnx`` or ``.pt2`` (torch.export) and check the file.
+
+    Args:
+        grader: Trained, see `Grader.load`.
+        path: File; its ending chooses the format.
+
+    Returns:
+        Largest difference between the file's output and the grader's, on random images.
+
+    Raises:
+        DisMixError: The method cannot be exported, packages are missing, or outputs differ by
+            more than 1e-4.
+    """
+    path = Path(path)
+    if path.suffix not in SUFFIXES:
+        raise DisMixError(
+            f"cannot tell the format from '{path.suffix}'", file=path, cure="end it .onnx or .pt2"
+        )
+    if not grader.exportable:
+        raise DisMixError(
+            f"'{grader.name}' cannot be exported: its predictions loop until they settle",
+            cure="use `dismix grader predict`, or train another method",
+        )
+    form = SUFFIXES[path.suffix]
+    if form == "onnx":
+        _require("onnx", "onnxscript", "onnxruntime")
+    model = _Exported(grader.to("cpu").eval())
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    with atomic.replacing(path) as temporary, warnings.catch_warnings():
+        # torch's exporter warns about its own internals.
+        warnings.simplefilter("ignore")
+        program = _traced(model, _images(grader, 2, seed=0), grader.name)
+        if form == "onnx":
+            _write_onnx(program, temporary)
+        else:
+            torch.export.save(program, str(temporary))
+        # Another batch size than the traced one, so that a fixed size would show.
+        images = _images(grader, 3, seed=1)
+        gap = _difference(model, images, temporary, form)
+        if not gap <= TOLERANCE:
+            raise DisMixError(
+                f"the exported file's output differs by {gap:.2g}",
+                file=path,
+                cure="report this with the versions that `dismix doctor` prints",
+            )
+    return gap
+
+
+def _images(grader: Grader, count: int, seed: int) -> Tensor:
+    size = int(grader.about.get("size", 64))
+    channels = 1 if grader.about.get("grey") else 3
+    rng = torch.Generator().manual_seed(seed)
+    return torch.rand(count, channels, size, size, generator=rng) * 2 - 1
+
+
+def _require(*packages: str) -> None:
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        raise DisMixError(
+            f"ONNX export needs the package '{missing[0]}'", cure="pip install dismix[export]"
+        )
+
+
+def _traced(model: nn.Module, images: Tensor, name: str) -> Any:
+    try:
+        shapes = {"images": {0: torch.export.Dim("batch", min=1, max=4096)}}
+        with torch.no_grad():
+            return torch.export.export(model, (images,), dynamic_shapes=shapes)
+    except Exception as error:  # torch raises many kinds; all mean that tracing failed.
+        raise DisMixError(
+            f"'{name}' cannot be traced ({str(error).strip().splitlines()[0]})",
+            cure="use `dismix grader predict`, or train another method",
+        ) from error
+
+
+def _write_onnx(program: Any, path: Path) -> None:
+    import logging
+
+    # It logs every rewriting step.
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    made = torch.onnx.export(
+        program, (), input_names=["images"], output_names=["probabilities", "rank"],
+        dynamo=True, verbose=False,
+    )  # fmt: skip
+    assert made is not None
+    # One file: weights beside it would be left behind when it is copied.
+    made.save(str(path), external_data=False)
+
+
+def _difference(model: nn.Module, images: Tensor, path: Path, form: Format) -> float:
+    with torch.no_grad():
+        expected = [part.numpy() for part in model(images)]
+        if form == "torch":
+            loaded = torch.export.load(str(path)).module()
+            found = [part.numpy() for part in loaded(images)]
+        else:
+            runtime = import_module("onnxruntime")
+            session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+            found = session.run(["probabilities", "rank"], {"images": images.numpy()})
+    gaps = [np.abs(a - b).max() for a, b in zip(expected, found, strict=True)]
+    return float(max(gaps))

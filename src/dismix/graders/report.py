@@ -1,0 +1,112 @@
+"""Judging trained graders on a split, one run or many seeds, and telling it in words."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dismix import atomic
+from dismix.data.manifest import Manifest, read_manifest
+from dismix.errors import DisMixError
+from dismix.generator.images import load_split
+from dismix.graders.card import CARD, write_card
+from dismix.graders.evaluation import evaluate
+from dismix.graders.saving import MODEL, load_grader
+from dismix.graders.seeds import summarise
+from dismix.graders.start_run import RUN_FILE
+from dismix.progress import Progress
+
+
+def evaluate_run(
+    run: str | Path,
+    manifest: str | Path | None = None,
+    split: str = "test",
+    *,
+    cpu: bool = False,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Judge a grader, or every seed below a folder.
+
+    Writes ``evaluation-<split>.json`` beside each model and renews its card.
+
+    Args:
+        run: Run folder, model file, or folder with ``seed_*``.
+        manifest: Data; what the grader was trained on if None.
+        split: "train", "val" or "test".
+        cpu: Do not use a GPU.
+        cache: Folder of the image stores.
+        progress: Called while images are decoded.
+
+    Returns:
+        {"manifest", "split", "ranks", "metrics"}, and for several seeds "summary" too, the
+        metrics then being a list.
+    """
+    run = Path(run)
+    models = [run] if run.is_file() or (run / MODEL).is_file() else sorted(run.glob("seed_*"))
+    if not models:
+        raise DisMixError(
+            "no trained grader here", file=run, cure="train one with `dismix grader train`"
+        )
+    device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
+    path = Path(manifest) if manifest is not None else _trained_on(models[0])
+    data = read_manifest(path)
+    found = []
+    for model in models:
+        grader = load_grader(model, device)
+        _same_ranks(grader.about["ranks"], data)
+        images = load_split(
+            data, split, grader.about["size"], device=device, cache=cache, progress=progress
+        )
+        metrics = evaluate(grader, images)
+        found.append(metrics)
+        content = {"manifest": str(path), "split": split, "metrics": metrics}
+        if model.is_dir():
+            atomic.write_json(model / f"evaluation-{split}.json", content)
+            if (model / CARD).is_file():
+                write_card(model)
+    result: dict[str, Any] = {"manifest": str(path), "split": split, "ranks": [*data.meta.ranks]}
+    if len(models) == 1:
+        return {**result, "metrics": found[0]}
+    result |= {"metrics": found, "summary": summarise(found)}
+    atomic.write_json(run / f"evaluation-{split}.json", result)
+    return result
+
+
+def _trained_on(model: Path) -> Path:
+    folder = model if model.is_dir() else model.parent
+    path = folder / RUN_FILE
+    if not path.is_file():
+        raise DisMixError("no data named", file=model, cure="give a manifest")
+    return Path(json.loads(path.read_text(encoding="utf-8"))["manifest"])
+
+
+def _same_ranks(ranks: list[str], data: Manifest) -> None:
+    if len(ranks) != data.num_ranks:
+        raise DisMixError(
+            f"has {data.num_ranks} ranks, the grader {len(ranks)}",
+            file=data.path,
+            cure="judge on data with the same ranks",
+        )
+
+
+def metrics_text(found: dict[str, Any]) -> str:
+    """Return the lines that `dismix grader evaluate` prints."""
+    lines = [f"{found['split']} split of {found['manifest']}"]
+    if "summary" in found:
+        for name, value in found["summary"].items():
+            lines.append(
+                f"{name:>18} {value['mean']:.3f}  sd {value['sd']:.3f}  "
+                f"95 % {value['low']:.3f} to {value['high']:.3f}  ({len(value['values'])} seeds)"
+            )
+        return "\n".join(lines)
+    metrics = found["metrics"]
+    lines += [
+        f"{name:>18} {value:.3f}" for name, value in metrics.items() if isinstance(value, float)
+    ]
+    width = max(len(name) for name in found["ranks"])
+    lines.append("true grade: decisions")
+    for name, row in zip(found["ranks"], metrics["confusion"], strict=True):
+        lines.append(f"  {name:<{width}}  " + " ".join(f"{count:>4}" for count in row))
+    return "\n".join(lines)

@@ -1,0 +1,210 @@
+"""From a manifest and a few names to a trained grader in a run folder."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dismix import atomic
+from dismix.errors import DisMixError
+from dismix.graders.settings import TrainSettings
+from dismix.progress import Progress
+from dismix.provenance import provenance
+
+if TYPE_CHECKING:
+    from dismix.data.manifest import Manifest
+    from dismix.graders.state import Mixer
+
+RUN_FILE = "run.json"
+RESULT = "result.json"
+
+
+def train_grader(
+    manifest: str | Path,
+    run: str | Path,
+    settings: TrainSettings,
+    *,
+    seed: int = 0,
+    mix: str | None = None,
+    mix_options: Mapping[str, Any] | None = None,
+    generator: str | Path | None = None,
+    weight_column: str | None = None,
+    allow_missing: bool = False,
+    resume: bool = False,
+    cpu: bool = False,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Train a grader and return what ``result.json`` holds.
+
+    Args:
+        manifest: Manifest with a training and a validation split; others are not looked at.
+        run: Folder to fill: ``model.safetensors``, ``metrics.jsonl``, ``card.md`` and so on.
+        settings: From `dismix.graders.settings.choose_settings`.
+        seed: Seed of all choices.
+        mix: Name of a mixer of `dismix.mixing`, or None.
+        mix_options: Its options.
+        generator: Run folder of a generator, for ``mix="dismix"``.
+        weight_column: Column of the manifest with a weight for each image.
+        allow_missing: Go on although some grade has no training image.
+        resume: Continue when the folder holds an interrupted run.
+        cpu: Do not use a GPU.
+        cache: Folder of the image stores.
+        progress: Called while images are decoded and after each step.
+    """
+    from dismix.data.manifest import read_manifest
+    from dismix.generator.images import load_split
+    from dismix.graders.card import write_card
+    from dismix.graders.checks import check_training
+    from dismix.graders.registry import create_grader
+    from dismix.graders.training import Training, make_accelerator, run_training
+
+    run, data = Path(run), read_manifest(manifest)
+    grader = create_grader(
+        settings.method, backbone=settings.backbone, weights=settings.weights,
+        num_ranks=data.num_ranks, seed=seed, **settings.hparams,
+    )  # fmt: skip
+    check_training(
+        grader, settings, data.split("train").target(), data, allow_missing=allow_missing
+    )
+    grader.about = _about(data, settings, seed, mix)
+    accelerator = make_accelerator(cpu=cpu)
+    described = {
+        "settings": settings.to_dict(), "seed": seed, "manifest": str(manifest), "mix": mix,
+        "mix_options": dict(mix_options or {}), "weight_column": weight_column,
+        "generator": None if generator is None else str(generator),
+        "ranks": [*data.meta.ranks],
+    }  # fmt: skip
+    if accelerator.is_main_process:
+        claim(run, described, resume)
+    accelerator.wait_for_everyone()
+    splits = {
+        name: load_split(
+            data, name, settings.size, device=accelerator.device, cache=cache, progress=progress
+        )
+        for name in ("train", "val")
+    }
+    training = Training(
+        grader.to(accelerator.device), settings, seed,
+        mixer=make_mixer(mix, data.num_ranks, generator, mix_options or {}),
+        sample_weights=_sample_weights(data.split("train"), weight_column),
+    )  # fmt: skip
+    run_training(
+        training, splits["train"], splits["val"], run, accelerator, resume=resume, progress=progress
+    )
+    result = _judge_chosen(run, settings, splits, accelerator.device)
+    if accelerator.is_main_process:
+        atomic.write_json(run / RESULT, result)
+        write_card(run, data)
+    return result
+
+
+def _about(data: "Manifest", settings: TrainSettings, seed: int, mix: str | None) -> dict[str, Any]:
+    """Return what a grader must know to read new images, and where it comes from."""
+    meta = data.meta
+    return {
+        "ranks": [*meta.ranks], "size": settings.size, "grey": meta.grey, "bits": meta.bits,
+        "fit": meta.fit, "equalize": meta.equalize, "source": meta.source, "seed": seed,
+        "mix": mix, "provenance": provenance(),
+    }  # fmt: skip
+
+
+def _judge_chosen(
+    run: Path, settings: TrainSettings, splits: Mapping[str, Any], device: Any
+) -> dict[str, Any]:
+    """Return epoch and validation metrics of the model of each rule, the first one's on top."""
+    from dismix.graders.evaluation import evaluate
+    from dismix.graders.saving import load_grader
+    from dismix.graders.state import model_file
+
+    rules: dict[str, Any] = {}
+    for number, rule in enumerate(settings.select):
+        name = model_file(rule, number)
+        grader = load_grader(run / name, device)
+        metrics = evaluate(grader, splits["val"])
+        rules[rule] = {"file": name, "epoch": grader.about["epoch"], "validation": metrics}
+    first = settings.select[0]
+    return {"select": first, **rules[first], "rules": rules}
+
+
+def make_mixer(
+    name: str | None,
+    num_ranks: int,
+    generator: str | Path | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> "Mixer | None":
+    """Make a mixer by name, or None for "none".
+
+    Args:
+        name: See `dismix.mixing.MIXERS`.
+        num_ranks: C.
+        generator: Run folder for mixers that need a generator.
+        options: Of the mixer.
+    """
+    if name is None or name == "none":
+        if generator is not None:
+            raise DisMixError("a generator is given but no mixer", cure="add --mix dismix")
+        return None
+    from dismix.mixing import create_mixer
+
+    given = dict(options or {})
+    if generator is not None:
+        given["run"] = generator
+    elif name == "dismix":
+        raise DisMixError(
+            "the mixer 'dismix' needs a generator", cure="give --generator RUN, a trained one"
+        )
+    mixer: Mixer = create_mixer(name, num_ranks, **given)
+    return mixer
+
+
+def _sample_weights(train: "Manifest", column: str | None) -> Any:
+    import torch
+
+    from dismix.registry import near_names
+
+    if column is None:
+        return None
+    if column not in train.table:
+        raise DisMixError(
+            f"has no column '{column}'",
+            file=train.path,
+            cure=near_names(column, [str(c) for c in train.table.columns]),
+        )
+    import pandas as pd
+
+    numbers = pd.to_numeric(train.table[column], errors="coerce").to_numpy(float)
+    bad = ~(numbers >= 0)
+    if bad.any():
+        row = int(bad.argmax())
+        raise DisMixError(
+            f"'{train.table[column].iloc[row]}' is no weight",
+            file=train.path,
+            row=int(train.lines[row]),
+            column=column,
+            cure="give numbers that are not negative",
+        )
+    return torch.tensor(numbers, dtype=torch.float32)
+
+
+def claim(run: Path, described: dict[str, Any], resume: bool) -> None:
+    """Write ``run.json``, or check that it says the same."""
+    from dismix.generator.checkpoint import FILE
+
+    path = run / RUN_FILE
+    # Through JSON, so that tuples and lists compare equal.
+    described = json.loads(json.dumps(described))
+    if path.is_file():
+        old = json.loads(path.read_text(encoding="utf-8"))
+        if not resume and (run / FILE).is_file():
+            raise DisMixError(
+                "holds a run already", file=run, cure="add --resume, or choose another folder"
+            )
+        changed = [k for k, value in described.items() if old.get(k) != value] if resume else []
+        if changed:
+            raise DisMixError(
+                f"was started with another {changed[0]}",
+                file=path,
+                cure="resume with the same settings, or choose another folder",
+            )
+    atomic.write_json(path, {**described, "provenance": provenance()})
