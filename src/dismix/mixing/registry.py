@@ -58,6 +58,11 @@ for _entry in (
         "Kim et al., ICML 2020", "forward and input gradient of the mixed images; minimum cuts",
         "a model or saliency_fn",
     ),
+    MixerEntry(
+        "comixup", _HERE + "comixup:CoMixup", "a set of images put together from blocks",
+        "Kim et al., ICLR 2021", "forward and input gradient of the mixed images; labelling",
+        "a model or saliency_fn",
+    ),
 ):  # fmt: skip
     MIXERS.register(_entry.name)(_entry)
 

@@ -64,7 +64,8 @@ def smoothed(target: OrdinalTarget, rows: Tensor, sigma: float) -> OrdinalTarget
         return target
     ranks = torch.arange(target.num_ranks, device=target.probs.device, dtype=torch.float32)
     kernel = torch.exp(-((ranks[:, None] - ranks) ** 2) / (2 * sigma**2))
-    spread = target.probs @ (kernel / kernel.sum(1, keepdim=True))
+    # Not a matrix product: autocast would round labels to bfloat16.
+    spread = (target.probs.unsqueeze(2) * (kernel / kernel.sum(1, keepdim=True))).sum(1)
     return OrdinalTarget(torch.where(rows.unsqueeze(-1), spread, target.probs), target.clean)
 
 

@@ -50,7 +50,7 @@ def assign(saliency: Tensor, wanted: Tensor, side: int, t_eps: float) -> Tensor:
         claim = number.masked_fill(~cheapest, cells)
         taker = torch.full_like(number, cells).scatter_reduce(1, bid, claim, "amin")
         lost = taker.gather(1, bid) != number
-        cost = cost.scatter_add(2, bid.unsqueeze(2), lost.unsqueeze(2).to(cost.dtype))
+        cost.scatter_add_(2, bid.unsqueeze(2), lost.unsqueeze(2).to(cost.dtype))
         holder = taker
     # A place nobody took keeps its own block; it is one the mask hides.
     return torch.where(holder < cells, holder, number)
