@@ -13,27 +13,30 @@ import numpy as np
 import torch
 
 from dismix.data.manifest import Manifest, read_manifest
-from dismix.errors import DisMixError
-from dismix.generator.fidelity import psnr, ssim
-from dismix.generator.images import SplitImages, load_split
+from dismix.generator.evaluation import (
+    evaluation_splits,
+    measure_generator,
+    read_evaluation,
+    read_run,
+)
+from dismix.generator.evaluation_text import (
+    control_rows,
+    fidelity_rows,
+    look_rows,
+    paper_rows,
+    probe_rows,
+)
+from dismix.generator.images import SplitImages
 from dismix.generator.model import Generator
-from dismix.generator.perceptual import LPIPS, WEIGHTS
-from dismix.generator.probes import encode_split, probe_generator
+from dismix.generator.perceptual import WEIGHTS
+from dismix.generator.probes import encode_split, some_rows
 from dismix.generator.run_log import read_metrics
 from dismix.generator.strips import draw_strip
 from dismix.generator.transitions import draw_transitions
-from dismix.generator.weights import find_weights
 from dismix.progress import Progress
 from dismix.show.page import Page
 from dismix.show.plots import embed, lines, rank_scatter
 
-#: The paper's probe table (KOA): accuracy in per cent on z_o and z_n.
-PAPER_PROBES = (
-    ("paper, KOA: full", "65.04", "19.65"),
-    ("paper, KOA: without gradient reversal", "62.13", "22.95"),
-    ("paper, KOA: without similarity term", "59.22", "24.35"),
-    ("paper, KOA: one codebook", "33.01", "33.01"),
-)
 MOST_POINTS = 800
 
 
@@ -43,76 +46,84 @@ def write_report(
     *,
     manifest: str | Path | None = None,
     device: str = "cpu",
+    cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Write the report of a run and return its path.
+
+    Numbers come from ``evaluation.json`` when the run has been evaluated; else those that need
+    no judge are measured now.
 
     Args:
         run: Run folder.
         output: HTML file; ``report.html`` in the run folder by default.
         manifest: Data to judge on; by default what the run was trained on.
         device: Where to compute.
+        cache: Folder of the image stores.
         progress: Called after each section.
     """
     run = Path(run)
-    described = _read_run(run)
+    described = read_run(run)
     model = Generator.load(run, device)
     data = read_manifest(manifest or described["manifest"])
-    if data.num_ranks != model.config.num_ranks:
-        raise DisMixError(
-            f"has {data.num_ranks} ranks, the generator {model.config.num_ranks}",
-            file=data.path,
-            cure="give the manifest the run was trained on",
-        )
-    held_out = "test" if (data.table["split"] == "test").any() else "val"
-    splits = {
-        name: load_split(data, name, model.image_size, device=torch.device(device))
-        for name in ("train", held_out)
-    }
-    page = Page(f"Generator {run.name}", _lead(described, held_out))
-    sections = (_pictures, _fidelity, _probes, _maps, _curves)
-    for done, section in enumerate(sections, start=1):
-        section(page, model, splits, data, run)
-        if progress is not None:
-            progress("report", done, len(sections))
+    found = read_evaluation(run) if manifest is None else None
+    if found is not None and found["checkpoint"] != "best":
+        found = None
+    splits = evaluation_splits(
+        data, model, torch.device(device), split=None if found is None else found["split"],
+        cache=cache, progress=progress,
+    )  # fmt: skip
+    ticks = _Ticks(progress, 6)
+    if found is None:
+        found = measure_generator(model, splits, data, None)
+    ticks()
+    held_out = splits[found["split"]]
+    page = Page(f"Generator {run.name}", _lead(described, found))
+    _pictures(page, model, held_out)
+    ticks()
+    _fidelity(page, found)
+    _probes(page, found)
+    _control(page, found)
+    ticks()
+    _maps(page, model, held_out, data)
+    ticks()
+    _curves(page, run)
+    ticks()
     page.heading("How it was made")
     page.pre(json.dumps(described, indent=2))
     page.note("For research on augmentation, not for diagnosis.")
     path = Path(output) if output is not None else run / "report.html"
     page.write(path)
+    ticks()
     return path
 
 
-def _read_run(run: Path) -> dict[str, Any]:
-    path = run / "run.json"
-    try:
-        described: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DisMixError(
-            f"unreadable ({error})", file=path, cure="give the folder of a trained generator"
-        ) from error
-    return described
+class _Ticks:
+    """Counts sections done."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self.progress, self.total, self.done = progress, total, 0
+
+    def __call__(self) -> None:
+        self.done += 1
+        if self.progress is not None:
+            self.progress("report", self.done, self.total)
 
 
-def _lead(described: Mapping[str, Any], held_out: str) -> str:
+def _lead(described: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     made = described.get("provenance", {})
     return (
         f"{described['config']['arch']}, seed {described['seed']}, commit {made.get('commit')}, "
-        f"{made.get('hardware')}. Measured on the {held_out} split, encoded without labels."
+        f"{made.get('hardware')}. Measured on the {found['images']} images of the "
+        f"{found['split']} split, encoded without labels."
     )
 
 
-def _held_out(splits: Mapping[str, SplitImages]) -> SplitImages:
-    return splits["test"] if "test" in splits else splits["val"]
-
-
-def _pictures(
-    page: Page, model: Generator, splits: Mapping[str, SplitImages], data: Manifest, run: Path
-) -> None:
-    held_out, top = _held_out(splits), model.config.num_ranks - 1
+def _pictures(page: Page, model: Generator, held_out: SplitImages) -> None:
+    top = model.config.num_ranks - 1
     page.heading("What it does to a picture")
     page.picture(
-        draw_strip(model, held_out, 6),
+        draw_strip(model, held_out, min(6, len(held_out))),
         f"Original, reconstruction, decoded at ranks 0 to {top}, and with the appearance of "
         "another image in three steps.",
     )
@@ -125,81 +136,66 @@ def _pictures(
     )
 
 
-@torch.no_grad()
-def _fidelity(
-    page: Page, model: Generator, splits: Mapping[str, SplitImages], data: Manifest, run: Path
-) -> None:
-    held_out = _held_out(splits)
-    device = next(model.parameters()).device
-    perceptual = LPIPS.pretrained().to(device) if find_weights(WEIGHTS) else None
-    found: dict[str, list[torch.Tensor]] = {"PSNR (dB)": [], "SSIM": [], "LPIPS": []}
-    for rows in torch.split(torch.arange(len(held_out)), 32):
-        images = held_out.images(rows, device)
-        made = model.decode(model.encode(images)).float().clamp(-1, 1)
-        found["PSNR (dB)"].append(psnr(made, images))
-        found["SSIM"].append(ssim(made, images))
-        if perceptual is not None:
-            found["LPIPS"].append(perceptual(made, images))
+def _fidelity(page: Page, found: Mapping[str, Any]) -> None:
     page.heading("Reconstruction")
-    page.table(
-        ["measure", "mean", "worst tenth"],
-        [
-            [
-                name,
-                f"{values.mean():.3f}",
-                f"{values.quantile(0.9 if name == 'LPIPS' else 0.1):.3f}",
-            ]
-            for name, parts in found.items()
-            if parts
-            for values in [torch.cat(parts).cpu()]
-        ],
-    )
-    if perceptual is None:
-        page.text(f"LPIPS was left out: {WEIGHTS} is not among the weights at hand.")
+    page.table(["measure", "mean", "worst tenth"], fidelity_rows(found))
+    if "lpips" not in found["reconstruction"]:
+        page.text(f"LPIPS was left out: {WEIGHTS} was not among the weights at hand.")
+    rows = [
+        [name, book["codes"], f"{100 * book['usage']:.1f}", f"{book['perplexity']:.0f}"]
+        for name, book in found["codebooks"].items()
+    ]
+    page.table(["codebook", "codes", "in use here (%)", "perplexity"], rows)
 
 
-def _probes(
-    page: Page, model: Generator, splits: Mapping[str, SplitImages], data: Manifest, run: Path
-) -> None:
-    results = probe_generator(model, splits["train"], _held_out(splits))
+def _probes(page: Page, found: Mapping[str, Any]) -> None:
     page.heading("Can the rank be read from a code?")
-    rows: list[list[str]] = []
-    for kind in ("linear", "conv"):
-        o, n = results[f"ordinal_{kind}"], results[f"nonordinal_{kind}"]
-        rows.append(
-            [
-                f"ours, {kind} probe: accuracy (%)",
-                f"{100 * o.accuracy:.2f}",
-                f"{100 * n.accuracy:.2f}",
-            ]
-        )
-        rows.append(
-            [
-                f"ours, {kind} probe: balanced (%)",
-                f"{100 * o.balanced:.2f}",
-                f"{100 * n.balanced:.2f}",
-            ]
-        )
-        rows.append([f"ours, {kind} probe: mean error (ranks)", f"{o.mae:.2f}", f"{n.mae:.2f}"])
-    page.table(["probe", "ordinal z_o", "non-ordinal z_n"], [*rows, *map(list, PAPER_PROBES)])
-    counts = np.bincount(_held_out(splits).target.hard.cpu().numpy())
+    rows = [*probe_rows(found), *paper_rows()]
+    page.table(["probe", "ordinal z_o", "non-ordinal z_n"], rows)
+    chance = found["chance"]
     page.text(
-        f"Chance is {100 / model.config.num_ranks:.0f} % balanced; always answering the most "
-        f"frequent rank is {100 * counts.max() / counts.sum():.1f} % accurate. Probes were fitted "
-        "on the codes of training images, also encoded without labels."
+        f"Chance is {100 * chance['balanced']:.0f} % balanced; always answering the most "
+        f"frequent rank is {100 * chance['majority']:.1f} % accurate. Probes were fitted on the "
+        "codes of training images, also encoded without labels. The paper's figures are of "
+        "another data set unless this one is KOA."
     )
 
 
-def _maps(
-    page: Page, model: Generator, splits: Mapping[str, SplitImages], data: Manifest, run: Path
-) -> None:
-    held_out = _held_out(splits)
-    codes = encode_split(model, held_out)
-    rows = torch.randperm(len(held_out), generator=torch.Generator().manual_seed(0))[:MOST_POINTS]
+def _control(page: Page, found: Mapping[str, Any]) -> None:
+    page.heading("Does the picture show the asked rank?")
+    rows = control_rows(found)
+    if rows:
+        page.table(
+            ["who reads", "mean reading at ranks 0, 1, ..", "slope", "images monotone"], rows
+        )
+        page.table(
+            ["who reads", "mean change of rank with 0, 25, 50, 75, 100 % of another's z_n"],
+            look_rows(found),
+        )
+    judge = found.get("judge")
+    if judge is None:
+        page.text(
+            "No judge has read these pictures: `dismix generator evaluate RUN` trains one that "
+            "takes no part in training the generator."
+        )
+        return
+    mixed = found["mixing_accuracy"].get("judged", {})
+    page.text(
+        f"The judge ({judge['kind']}, {judge['fingerprint']}) took no part in training the "
+        f"generator and is {100 * judge['accuracy']:.1f} % accurate on real images. Mixes whose "
+        "rank it reads as asked: "
+        + ", ".join(f"{100 * share:.1f} % ({name})" for name, share in mixed.items())
+        + "."
+    )
+
+
+def _maps(page: Page, model: Generator, held_out: SplitImages, data: Manifest) -> None:
+    rows = some_rows(len(held_out), MOST_POINTS)
+    codes = encode_split(model, held_out, rows)
     ranks = held_out.target.hard.cpu().numpy()[rows.numpy()]
     panels = {
-        "ordinal z_o": embed(codes.ordinal[rows].numpy().astype(np.float64)),
-        "non-ordinal z_n": embed(codes.nonordinal[rows].numpy().astype(np.float64)),
+        "ordinal z_o": embed(codes.ordinal.numpy().astype(np.float64)),
+        "non-ordinal z_n": embed(codes.nonordinal.numpy().astype(np.float64)),
     }
     page.heading("The two codes")
     page.picture(
@@ -209,9 +205,7 @@ def _maps(
     )
 
 
-def _curves(
-    page: Page, model: Generator, splits: Mapping[str, SplitImages], data: Manifest, run: Path
-) -> None:
+def _curves(page: Page, run: Path) -> None:
     metrics = read_metrics(run)
     page.heading("Training")
     if not metrics:
@@ -237,7 +231,10 @@ def _curves(
         )
     accuracy = curve("mixing_accuracy_train", "mixing_accuracy_val")
     picture = lines(accuracy, title="mixing accuracy")
-    page.picture(picture, "Mixing accuracy, read by the generator's own critic.")
+    page.picture(
+        picture,
+        "Mixing accuracy, as read by the guide or discriminator that took part in training.",
+    )
     books = curve("perplexity_ordinal", "perplexity_nonordinal")
     page.picture(lines(books, title="codebook perplexity", log=True), "Codes in use.")
     last = {n: v for n, v in metrics[-1].items() if n.startswith(("usage", "perplexity", "mixing"))}
