@@ -1,0 +1,176 @@
+"""`dismix mix`: encode a split once, look at mixes, write them, measure them."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dismix.cli.options import Quiet, Seed
+
+app = typer.Typer(no_args_is_help=True, help="Mixing: encode, look, write, measure.")
+
+Run = Annotated[Path, typer.Argument(help="Run folder of a trained generator.")]
+Data = Annotated[
+    Path | None,
+    typer.Option("--manifest", help="Data to mix; what the run was trained on if absent."),
+]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Policies = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy",
+        help="ordinal_mix, nonordinal_mix, order_swap, generate_and_mix, or the groups"
+        " combined, preserving, interpolating; repeat.",
+    ),
+]
+
+
+class Ranks(StrEnum):
+    """What counts as an image's rank when pairs are made."""
+
+    majority = "majority"
+    consensus = "consensus"
+
+
+class Labels(StrEnum):
+    """What of the sources enters the label."""
+
+    majority = "majority"
+    votes = "votes"
+
+
+class Figure(StrEnum):
+    """What to draw."""
+
+    policies = "policies"
+    strip = "strip"
+    transition = "transition"
+    mixers = "mixers"
+
+
+class JudgeKind(StrEnum):
+    """The independent grader."""
+
+    vgg16 = "vgg16"
+    conv = "conv"
+
+
+@app.command()
+def encode(
+    run: Run,
+    manifest: Data = None,
+    device: Device = "cpu",
+    batch_size: Annotated[int, typer.Option(help="Images at once.", min=1)] = 64,
+    quiet: Quiet = False,
+) -> None:
+    """Encode the training split once, so that partners come from all of it."""
+    from dismix.mixing.encoding import encode_split
+    from dismix.progress import bar
+
+    with bar(quiet=quiet) as progress:
+        store = encode_split(run, manifest, device=device, batch_size=batch_size, progress=progress)
+    typer.echo(
+        f"{len(store)} images, {store.record_bytes} bytes each,"
+        f" {store.nbytes / 2**20:.1f} MiB -> {store.folder}"
+    )
+
+
+@app.command()
+def write(
+    run: Run,
+    count: Annotated[int, typer.Option("-n", "--count", help="Number of mixes.", min=1)],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to fill.")],
+    policy: Policies = None,
+    alpha: Annotated[float, typer.Option(help="lam ~ Beta(alpha, alpha).")] = 1.0,
+    labels: Annotated[Labels, typer.Option(help="Mix whole ranks or vote shares.")] = (
+        Labels.majority
+    ),
+    ranks: Annotated[Ranks, typer.Option(help="Pair by majority or consensus.")] = Ranks.majority,
+    balanced: Annotated[bool, typer.Option(help="Make more of rare grades.")] = False,
+    originals: Annotated[bool, typer.Option(help="List the original images too.")] = False,
+    manifest: Data = None,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    quiet: Quiet = False,
+) -> None:
+    """Write mixes as files: images, soft labels, provenance. Goes on after an interruption."""
+    from dismix.mixing.maker import MixSettings
+    from dismix.mixing.writing import write_mixes
+    from dismix.progress import bar
+
+    chosen = tuple(policy) if policy else "combined"
+    settings = MixSettings(chosen, alpha, labels.value, ranks.value, balanced)
+    with bar(quiet=quiet) as progress:
+        lines = write_mixes(
+            run, output, count, settings=settings, manifest=manifest, originals=originals,
+            seed=seed, device=device, progress=progress,
+        )  # fmt: skip
+    for line in lines:
+        typer.echo(line)
+    typer.echo(f"{count} mixes -> {output}")
+
+
+@app.command()
+def show(
+    run: Run,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Picture file, .png or .jpg.")],
+    figure: Annotated[Figure, typer.Option(help="What to draw.")] = Figure.policies,
+    rank: Annotated[int, typer.Option(help="Rank of the anchor.", min=0)] = 1,
+    manifest: Data = None,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    quiet: Quiet = False,
+) -> None:
+    """Draw mixes: a pair under every policy, strips along lam, mixers side by side."""
+    from dismix.mixing.showing import draw_figure
+    from dismix.progress import bar
+    from dismix.show.contact_sheet import save_picture
+
+    with bar(quiet=quiet) as progress:
+        picture = draw_figure(
+            run, figure.value, rank=rank, manifest=manifest, seed=seed, device=device,
+            progress=progress,
+        )  # fmt: skip
+    save_picture(picture, output)
+    typer.echo(str(output))
+
+
+@app.command()
+def quality(
+    run: Run,
+    output: Annotated[Path, typer.Option("-o", "--output", help="HTML file to write.")],
+    judge: Annotated[
+        JudgeKind, typer.Option(help="vgg16 (needs its weights), or conv for small pictures.")
+    ] = JudgeKind.vgg16,
+    epochs: Annotated[int, typer.Option(help="Passes of the judge's training.", min=1)] = 30,
+    pairs: Annotated[int, typer.Option(help="Pairs to mix.", min=2)] = 200,
+    manifest: Data = None,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    quiet: Quiet = False,
+) -> None:
+    """Measure mixes with a grader that took no part in training, beside Mixup and CutMix."""
+    from dismix.mixing.quality_page import write_quality
+    from dismix.progress import bar
+
+    with bar(quiet=quiet) as progress:
+        lines = write_quality(
+            run, output, judge=judge.value, epochs=epochs, pairs=pairs, manifest=manifest,
+            seed=seed, device=device, progress=progress,
+        )  # fmt: skip
+    for line in lines:
+        typer.echo(line)
+    typer.echo(str(output))
+
+
+@app.command(name="list")
+def list_mixers() -> None:
+    """List the mixers and the policies of DisMix."""
+    from dismix.mixing.registry import MIXERS
+
+    width = max(len(name) for name in MIXERS)
+    for name in MIXERS:
+        entry = MIXERS[name]
+        needs = "" if entry.needs == "nothing" else f"; needs {entry.needs}"
+        typer.echo(f"{name:<{width}}  {entry.summary} ({entry.paper}); {entry.cost}{needs}")

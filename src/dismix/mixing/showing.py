@@ -1,0 +1,220 @@
+"""Figures of mixes: every policy on one pair, strips along lam, mixers side by side.
+
+All pictures are decoded from training images, as mixing does it; nothing is picked by its looks:
+the seed decides which images are shown.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+from dismix.data.manifest import read_manifest
+from dismix.errors import DisMixError
+from dismix.generator.images import SplitImages, load_split
+from dismix.generator.strips import pixels
+from dismix.generator.transitions import draw_transitions
+from dismix.mixing.encoding import encode_split, run_manifest, training_rows
+from dismix.mixing.engine import MixEngine
+from dismix.mixing.pairwise import mixer_pictures
+from dismix.mixing.policy_draws import POLICIES, PolicyDraws
+from dismix.progress import Progress
+from dismix.registry import near_names
+from dismix.show.contact_sheet import FAINT, LABEL, MARGIN, PAPER, picture_grid
+
+Pixels = NDArray[np.uint8]
+#: Small pictures are enlarged to about this side.
+_SIDE = 112
+_HEADER = 22
+
+
+@dataclass(frozen=True)
+class Studio:
+    """What the figures are drawn from.
+
+    Attributes:
+        engine: Generator and stored codes.
+        train: The encoded images themselves.
+        seed: Decides which images are shown.
+    """
+
+    engine: MixEngine
+    train: SplitImages
+    seed: int
+
+    def pairs(self, rank: int, count: int) -> tuple[Tensor, Tensor]:
+        """Return rows (count,) of a rank and rows of the next higher one."""
+        ranks = self.engine.store.target.hard
+        found = []
+        for wanted in (rank, rank + 1):
+            rows = torch.nonzero(ranks == wanted).flatten()
+            if len(rows) == 0:
+                raise DisMixError(
+                    f"no training image has rank {wanted}", column="--rank",
+                    cure="choose a rank whose neighbour above has images too",
+                )  # fmt: skip
+            rng = torch.Generator().manual_seed(self.seed)
+            order = rows[torch.randperm(len(rows), generator=rng)]
+            found.append(order.repeat(-(-count // len(order)))[:count])
+        return found[0], found[1]
+
+    def images(self, rows: Tensor) -> list[Pixels]:
+        """Return stored images as pixels."""
+        return pixels(self.train.images(rows, "cpu"))
+
+    def mixes(self, policy: str, anchor: int, partner: int, lams: Tensor) -> list[Pixels]:
+        """Mix one pair over shares (R,) of the anchor; what is kept comes from the anchor."""
+        count = len(lams)
+        ranks = self.engine.store.target.hard
+        # Order swap shows something new only with the partner's severity.
+        from_partner = torch.full((count,), policy == "order_swap")
+        draws = PolicyDraws(
+            policy=torch.full((count,), POLICIES.index(policy)),
+            lam=lams.clamp(0, 1),
+            from_partner=from_partner,
+            partner=torch.full((count,), partner),
+            asked=torch.full((count,), int(ranks[partner])),
+            adjacent=torch.ones(count, dtype=torch.bool),
+        )
+        stored = self.engine.stored(torch.full((count,), anchor))
+        return pixels(self.engine.mix(draws, stored))
+
+
+def draw_policies(studio: Studio, rank: int) -> Image.Image:
+    """Draw one pair under every policy, lam from 1 (the anchor) to 0."""
+    first, second = (int(rows[0]) for rows in studio.pairs(rank, 1))
+    ends = studio.images(torch.tensor([first, second]))
+    lams = torch.linspace(1, 0, 6)
+    names = studio.engine.policies("combined")
+    labels = {
+        "ordinal_mix": f"rank {rank} to {rank + 1}",
+        "nonordinal_mix": f"rank stays {rank}",
+        "order_swap": f"rank {rank + 1} throughout",
+        "generate_and_mix": f"rank {rank} to {rank + 1}",
+    }
+    rows = [[ends[0], *studio.mixes(name, first, second, lams), ends[1]] for name in names]
+    headers = [f"anchor: {rank}", *_lams(lams), f"partner: {rank + 1}"]
+    return headed_grid(rows, [(name, labels[name]) for name in names], headers)
+
+
+def draw_lam_strip(studio: Studio, rank: int) -> Image.Image:
+    """Draw ordinal mixes of several pairs, from one rank to the next."""
+    first, second = studio.pairs(rank, 5)
+    lams = torch.linspace(1, 0, 6)
+    rows = []
+    for i, j in zip(first.tolist(), second.tolist(), strict=True):
+        ends = studio.images(torch.tensor([i, j]))
+        rows.append([ends[0], *studio.mixes("ordinal_mix", i, j, lams), ends[1]])
+    headers = [f"rank {rank}", *_lams(lams), f"rank {rank + 1}"]
+    captions = [("ordinal_mix", f"rank {rank} to {rank + 1}")] * len(rows)
+    return headed_grid(rows, captions, headers)
+
+
+def draw_mixers(studio: Studio, rank: int) -> Image.Image:
+    """Draw the same pairs under every mixer, at lam = 0.5."""
+    first, second = studio.pairs(rank, 4)
+    half = torch.tensor([0.5])
+    rows, headers = [], [f"rank {rank}", f"rank {rank + 1}"]
+    for number, (i, j) in enumerate(zip(first.tolist(), second.tolist(), strict=True)):
+        both = torch.tensor([i, j])
+        images, target = studio.train.images(both, "cpu"), studio.train.target[both]
+        made = mixer_pictures(images, target.to("cpu"), 0.5, studio.seed + number)
+        row = [*pixels(images), *(pixels(picture[None])[0] for picture in made.values())]
+        policies = studio.engine.policies("combined")
+        row += [studio.mixes(name, i, j, half)[0] for name in policies]
+        headers = [*headers[:2], *made, *policies]
+        rows.append(row)
+    captions = [("same pair", f"rank {rank} and {rank + 1}, lam 0.5")] * len(rows)
+    return headed_grid(rows, captions, headers)
+
+
+def _lams(lams: Tensor) -> list[str]:
+    return [f"lam {lam:.1f}" for lam in lams.tolist()]
+
+
+def headed_grid(
+    rows: Sequence[Sequence[Pixels]], captions: Sequence[tuple[str, str]], headers: Sequence[str]
+) -> Image.Image:
+    """Lay out rows of square pictures with captions at the left and headers above.
+
+    Args:
+        rows: Pictures (side, side, 1 or 3), all of one side.
+        captions: A caption and a note a row.
+        headers: One a column.
+    """
+    side = rows[0][0].shape[0]
+    size = side * max(1, -(-_SIDE // side))
+    large = [[picture.repeat(size // side, 0).repeat(size // side, 1) for picture in row]
+             for row in rows]  # fmt: skip
+    grid = picture_grid(large, captions, size)
+    sheet = Image.new("RGB", (grid.width, grid.height + _HEADER), PAPER)
+    sheet.paste(grid, (0, _HEADER))
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(12)
+    for column, header in enumerate(headers):
+        centre = LABEL + column * (size + MARGIN) + size // 2
+        draw.text((centre, _HEADER - 6), header, FAINT, font, anchor="ms")
+    return sheet
+
+
+FIGURES: dict[str, Callable[[Studio, int], Image.Image]] = {
+    "policies": draw_policies,
+    "strip": draw_lam_strip,
+    "mixers": draw_mixers,
+}
+
+
+def draw_figure(
+    run: str | Path,
+    figure: str = "policies",
+    *,
+    rank: int = 1,
+    manifest: str | Path | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> Image.Image:
+    """Draw a figure of a run.
+
+    Args:
+        run: Run folder; its training split is encoded first when that was not done yet.
+        figure: "policies" (one pair, every policy, lam from 1 to 0), "strip" (several pairs from
+            one rank to the next), "mixers" (the same pairs under every mixer) or "transition"
+            (the paper's figure: codes of a mild and of a severe picture, on held-out images).
+        rank: Rank of the anchors.
+        manifest: Data; what the run was trained on by default.
+        seed: Decides which images are shown.
+        device: Where to decode.
+        cache: Folder of the image stores.
+        progress: Called while images are read and encoded.
+    """
+    if figure not in (*FIGURES, "transition"):
+        raise DisMixError(
+            f"unknown figure '{figure}'", cure=near_names(figure, [*FIGURES, "transition"])
+        )
+    data = read_manifest(manifest or run_manifest(run))
+    store = encode_split(run, manifest, device=device, cache=cache, progress=progress)
+    engine = MixEngine.load(run, store.folder, device=device)
+    training_rows(engine.model, data)
+    if figure == "transition":
+        held_out = "test" if (data.table["split"] == "test").any() else "train"
+        split = load_split(
+            data, held_out, engine.model.image_size, device=torch.device(device), cache=cache
+        )
+        return draw_transitions(engine.model, split)
+    if not 0 <= rank < engine.num_ranks - 1:
+        raise DisMixError(
+            f"rank {rank} has no neighbour above", column="--rank",
+            cure=f"choose 0 to {engine.num_ranks - 2}",
+        )  # fmt: skip
+    split = load_split(
+        data, "train", engine.model.image_size, device=torch.device("cpu"), cache=cache
+    )
+    return FIGURES[figure](
+        Studio(engine, replace(split, target=split.target.to("cpu")), seed), rank
+    )
