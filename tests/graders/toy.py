@@ -12,8 +12,16 @@ from dismix.graders.training import Training, make_accelerator, run_training
 from dismix.labels import OrdinalTarget
 from dismix.progress import Progress
 
+#: Settings that make a method small enough for a test.
+SMALL: dict[str, dict[str, Any]] = {
+    "poe": {"dim": 16, "samples": 4, "dropout": 0.0},
+    "gol": {"dim": 16},
+    "mwr": {"hidden": 16},
+    "ord2seq": {"encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0},
+}
 
-def toy_split(count: int = 40, ranks: int = 4, seed: int = 0, size: int = 24) -> SplitImages:
+
+def toy_split(count: int = 40, ranks: int = 4, seed: int = 0, size: int = 16) -> SplitImages:
     rng = torch.Generator().manual_seed(seed)
     labels = torch.arange(count) % ranks
     noise = torch.randint(24, (count, 3, size, size), generator=rng)
@@ -23,7 +31,7 @@ def toy_split(count: int = 40, ranks: int = 4, seed: int = 0, size: int = 24) ->
 
 def toy_settings(method: str = "ce", **changes: Any) -> TrainSettings:
     base = {
-        "backbone": "tiny", "epochs": 4, "batch_size": 16, "lr": 3e-3, "size": 24,
+        "backbone": "tiny", "epochs": 4, "batch_size": 16, "lr": 3e-3, "size": 16,
         "validate_every": 1, "weight_decay": 0.0,
     }  # fmt: skip
     return choose_settings(method, changes={**base, **changes})

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from dismix.graders.backbones import Backbone
-from dismix.graders.base import Grades
+from dismix.graders.base import Grades, Stage
 from dismix.graders.or_cnn import LevelsLoss
 from dismix.graders.pooled import PooledGrader, grades_from_levels
 from dismix.graders.registry import register_grader
@@ -43,6 +43,9 @@ class CoralGrader(PooledGrader):
 
     Thresholds are ordered where the loss is least; until then the running minimum is taken.
     """
+
+    # A threshold has to travel several units, which Adam at 1e-4 does in 10,000s of steps.
+    stages = (Stage("fit", 1.0, lr_scale={"head.bias": 30.0}),)
 
     def __init__(self, backbone: Backbone, num_ranks: int, **hparams: Any) -> None:
         super().__init__(backbone, num_ranks, **hparams)

@@ -1,0 +1,134 @@
+"""Rules that choose checkpoints, settings from text, balanced sampling."""
+
+import pytest
+import torch
+
+from dismix.errors import DisMixError
+from dismix.graders.averaging import AveragedState
+from dismix.graders.base import Stage
+from dismix.graders.plan import has_prefix, learning_rate, stage_ends
+from dismix.graders.sampling import balanced_rows
+from dismix.graders.selection import MEMORY, Selector
+from dismix.graders.settings import TrainSettings, choose_settings
+from dismix.labels import OrdinalTarget
+
+
+def scores(*rows):
+    return [dict(zip(("accuracy", "mae", "loss"), row, strict=True)) for row in rows]
+
+
+def chosen(rule, history):
+    selector = Selector(rule)
+    for epoch, row in enumerate(history, 1):
+        selector.update(row, epoch)
+    return selector.epoch
+
+
+def test_accuracy_breaks_ties_by_mae_then_loss():
+    assert chosen("accuracy", scores((0.5, 0.6, 0.3), (0.5, 0.6, 0.2), (0.5, 0.7, 0.1))) == 2
+    assert chosen("accuracy", scores((0.5, 0.6, 0.3), (0.6, 0.9, 0.9), (0.6, 0.9, 0.9))) == 2
+
+
+def test_loss_and_last():
+    history = scores((0.9, 0.1, 0.5), (0.1, 0.9, 0.1), (0.5, 0.5, 0.3))
+    assert chosen("loss", history) == 2
+    assert chosen("last", history) == 3
+
+
+def test_smoothed_ignores_a_lucky_epoch():
+    calm = [0.50, 0.52, 0.80, 0.53, 0.56, 0.60, 0.62, 0.63, 0.63, 0.63, 0.63, 0.63]
+    history = scores(*((a, 1 - a, 1 - a) for a in calm))
+    assert chosen("accuracy", history) == 3
+    mean, best = calm[0], (calm[0], 1)
+    for epoch, value in enumerate(calm[1:], 2):
+        mean = MEMORY * mean + (1 - MEMORY) * value
+        best = max(best, (mean, epoch))
+    assert chosen("smoothed", history) == best[1] == 12
+
+
+def test_selectors_survive_a_pause():
+    history = scores((0.5, 0.6, 0.3), (0.4, 0.6, 0.2), (0.45, 0.7, 0.1), (0.6, 0.7, 0.1))
+    for rule in ("accuracy", "smoothed", "loss", "last"):
+        first, second = Selector(rule), Selector(rule)
+        for epoch, row in enumerate(history[:2], 1):
+            first.update(row, epoch)
+        second.restore(first.state())
+        for epoch, row in enumerate(history[2:], 3):
+            second.update(row, epoch)
+        assert second.epoch == chosen(rule, history)
+
+
+def test_rules_by_wrong_names():
+    with pytest.raises(DisMixError, match=r"unknown rule 'acuracy'; did you mean 'accuracy'"):
+        TrainSettings("ce", select=("acuracy",))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"epochs": "many"}, "column 'epochs': 'many' does not fit; give a whole number"),
+     ({"lr": "-1"}, "lr is -1.0"), ({"epochs": 0}, "epochs is 0"),
+     ({"rank_weights": "a,b"}, "numbers with commas between or balanced"),
+     ({"augment": "maybe"}, "true or false"), ({"schedule": "cosin"}, "cosine or constant"),
+     ({"momentum": "0.9"}, "unknown setting 'momentum' of 'ce'")],
+)  # fmt: skip
+def test_settings_that_do_not_fit_are_named(changes, words):
+    with pytest.raises(DisMixError, match=words):
+        choose_settings("ce", changes=changes)
+
+
+def test_settings_from_text():
+    found = choose_settings(
+        "sord", changes={"rank_weights": "1, 2,3", "augment": "no", "alpha": "1.5",
+                         "select": "loss,last", "lr": "1e-3", "metric": "absolute"},
+    )  # fmt: skip
+    assert found.rank_weights == (1.0, 2.0, 3.0)
+    assert found.augment is False
+    assert found.hparams == {"alpha": 1.5, "metric": "absolute"}
+    assert found.select == ("loss", "last")
+
+
+def test_stage_ends_leave_an_epoch_for_everyone():
+    shares = (Stage("a", 0.01), Stage("b", 0.98), Stage("c", 0.01))
+    for epochs in range(3, 40):
+        ends = stage_ends(shares, epochs)
+        assert ends[-1] == epochs
+        assert all(b > a for a, b in zip([0, *ends], ends, strict=False))
+
+
+def test_prefixes_end_at_dots():
+    assert has_prefix("margins", ("margins",))
+    assert not has_prefix("margins_old", ("margins",))
+    assert has_prefix("anything.weight", ("",))
+
+
+def test_schedules():
+    stage = Stage("fit", 1.0)
+    step = TrainSettings("ce", lr=1.0, schedule="step")
+    assert [learning_rate(step, stage, s) for s in (0.0, 0.59, 0.6)] == [1.0, 1.0, 0.1]
+    cosine = TrainSettings("ce", lr=1.0, final_lr=0.1)
+    assert learning_rate(cosine, stage, 1.0) == pytest.approx(0.1)
+    assert learning_rate(TrainSettings("ce", lr=0.5, schedule="constant"), stage, 0.9) == 0.5
+
+
+def test_balanced_rows_repeat_for_the_same_epoch():
+    target = OrdinalTarget.from_labels([0] * 900 + [1] * 90 + [2] * 10, 3)
+    rows = balanced_rows(target, 0, 4)
+    assert torch.equal(rows, balanced_rows(target, 0, 4))
+    assert not torch.equal(rows, balanced_rows(target, 0, 5))
+    share = target.hard[rows].bincount(minlength=3) / 1000
+    assert (share - 1 / 3).abs().max() < 0.06
+
+
+def test_averages_hold_batch_statistics_too():
+    layer = torch.nn.BatchNorm1d(2)
+    average = AveragedState(layer, decay=0.5)
+    layer(torch.randn(8, 2) * 3 + 5)
+    seen = layer.running_mean.clone()
+    average.update()
+    # The first update keeps a tenth of the old value, zero.
+    assert torch.allclose(average.tensors["running_mean"], 0.9 * seen)
+    with average.applied():
+        assert torch.allclose(layer.running_mean, 0.9 * seen)
+        assert not layer.training
+    assert torch.equal(layer.running_mean, seen)
+    assert layer.training
