@@ -97,7 +97,8 @@ def search(
         windows: Of the scale.
     """
     estimates = _estimates(regressor, features, pairs, windows)
-    row = torch.arange(len(features), device=features.device)
+    # Sizes from shapes, not from len(): a batch may be symbolic in an export.
+    row = torch.arange(features.shape[0], device=features.device)
     window = windows.around(start)
     seen = torch.zeros_like(estimates[..., 0], dtype=torch.bool)
     # Estimates of a window do not change, so the search ends when none is new.
@@ -115,7 +116,7 @@ def _estimates(
     regressor: nn.Module, features: Tensor, pairs: Mapping[str, Tensor], windows: Windows
 ) -> Tensor:
     """Return the ranks (B, W, P) that every pair of every window gives."""
-    shape = (len(features), *pairs["low"].shape)
+    shape = (features.shape[0], *pairs["low"].shape)
     flat = [pairs["low"].expand(shape), pairs["high"].expand(shape)]
     flat += [features[:, None, None].expand(shape)]
     rho = regressor(*(part.flatten(0, 2) for part in flat)).reshape(shape[:-1])

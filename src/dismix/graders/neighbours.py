@@ -24,15 +24,16 @@ def nearest_neighbours(features: Tensor, reference: Tensor, count: int) -> Tenso
         tensor([[1, 0]])
     """
     features, reference = features.float(), reference.float()
-    best, found = features.new_zeros(len(features), 0), features.new_zeros(len(features), 0).long()
-    start = 0
-    for chunk in torch.split(reference, CHUNK):
+    nearest: list[Tensor] = []
+    places: list[Tensor] = []
+    for number, chunk in enumerate(torch.split(reference, CHUNK)):
         # The square of the feature itself is the same for every candidate.
         apart = chunk.square().sum(1) - 2.0 * features @ chunk.T
         near, place = apart.topk(min(count, len(chunk)), largest=False)
-        best, found = torch.cat([best, near], 1), torch.cat([found, place + start], 1)
-        if start:
-            best, kept = best.topk(min(count, best.shape[1]), largest=False)
-            found = found.gather(1, kept)
-        start += len(chunk)
-    return found
+        nearest.append(near)
+        places.append(place + number * CHUNK)
+    if len(places) == 1:
+        return places[0]
+    together = torch.cat(nearest, 1)
+    _, kept = together.topk(min(count, len(reference)), largest=False)
+    return torch.cat(places, 1).gather(1, kept)

@@ -97,7 +97,7 @@ class DecisionDecoder(nn.Module):
             tokens: Of the pictures.
             probs: Laws (B, C) whose groups the decoder is shown.
         """
-        steps = [self.start.expand(len(tokens), -1)]
+        steps = [self.start.expand(tokens.shape[0], -1)]
         for level, table in enumerate(self.tokens):
             steps.append(self.tree.shares(probs, level).to(table.dtype) @ table)
         read = self._decode(torch.stack([step.to(tokens.dtype) for step in steps], 1), tokens)
@@ -106,7 +106,7 @@ class DecisionDecoder(nn.Module):
 
     def decide(self, tokens: Tensor) -> Tensor:
         """Return logits (B, L, C) when every earlier decision is the decoder's own, greedily."""
-        steps = [self.start.expand(len(tokens), -1)]
+        steps = [self.start.expand(tokens.shape[0], -1)]
         found: list[Tensor] = []
         alive: Tensor | None = None
         for level, head in enumerate(self.heads):
@@ -121,7 +121,8 @@ class DecisionDecoder(nn.Module):
     def _decode(self, steps: Tensor, tokens: Tensor) -> Tensor:
         length = steps.shape[1]
         later = torch.ones(length, length, dtype=torch.bool, device=steps.device).triu(1)
-        read: Tensor = self.decoder(steps, tokens, tgt_mask=later)
+        # Said rather than found out, which would make a GPU wait for the answer.
+        read: Tensor = self.decoder(steps, tokens, tgt_mask=later, tgt_is_causal=True)
         return read
 
 
