@@ -30,31 +30,34 @@ from dismix.generator.reversal import reverse_gradient
 from dismix.generator.saving import fill, load_tensors, save_tensors
 from dismix.generator.trunk import build_trunk
 
-__all__ = ["Codes", "Generator", "GeneratorOutput", "Latents"]
+__all__ = ["Analysis", "Codes", "Generator", "Latents"]
 
 WEIGHTS_FILE = "generator.safetensors"
 CONFIG_FILE = "generator.json"
 
 
 @dataclass(frozen=True)
-class GeneratorOutput:
-    """What a training step needs of one pass.
+class Analysis:
+    """What a training step needs to know of images, before anything is decoded.
 
     Attributes:
-        reconstruction: (B, channels, H, W).
         ordinal: The ordinal branch; with one codebook the same object as ``nonordinal``.
-        nonordinal: The non-ordinal branch, before any perturbation.
+        nonordinal: The non-ordinal branch.
         ordinal_logits: (B, C-1) rank logits read from z_o.
         nonordinal_logits: (B, C-1) rank logits read from z_n behind the gradient reversal.
         latents: What was quantized.
     """
 
-    reconstruction: Tensor
     ordinal: Quantized
     nonordinal: Quantized
     ordinal_logits: Tensor
     nonordinal_logits: Tensor
     latents: Latents
+
+    @property
+    def codes(self) -> Codes:
+        """The codes, to decode the images again."""
+        return Codes(self.ordinal.codes, self.nonordinal.codes)
 
     def terms(self, levels: Tensor, *, signed: bool = False) -> dict[str, Tensor]:
         """Return the loss terms of codes and ranks (reconstruction and realism not included).
@@ -276,23 +279,19 @@ class Generator(nn.Module):
         levels: Tensor | None = None,
         uncond_mask: Tensor | None = None,
         *,
-        perturbation: Perturbation | None = None,
         reversal: float | Tensor = 1.0,
-    ) -> GeneratorOutput:
-        """Encode, decode and classify.
+    ) -> Analysis:
+        """Encode and classify; what is decoded of it is the caller's choice.
 
         Args:
             images: (B, channels, H, W) in [-1, 1].
             levels: (B, C-1), or None.
             uncond_mask: (B,) bool from `draw_uncond`, true where the label is ignored.
-            perturbation: From `draw_perturbation`; the decoder alone sees its effect.
             reversal: Strength of the gradient reversal.
         """
         latents = self.latents(images)
         ordinal, nonordinal = self.quantized(latents, levels, uncond_mask)
-        seen = nonordinal.codes if perturbation is None else perturbation(nonordinal.codes)
-        return GeneratorOutput(
-            reconstruction=self.decode(Codes(ordinal.codes, seen)),
+        return Analysis(
             ordinal=ordinal,
             nonordinal=nonordinal,
             ordinal_logits=self.ordinal_classifier(ordinal.codes),

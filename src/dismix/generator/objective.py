@@ -1,4 +1,4 @@
-"""What training minimises: the generator's step and the critics' step.
+"""What the generator minimises in a step; `dismix.generator.critics` is the other side.
 
 Both are modules whose ``forward`` returns a dict with ``loss`` and named parts, so the loop
 knows no term by name and DDP can wrap them. Random choices come in as `StepDraws`.
@@ -11,17 +11,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dismix.generator.codes import Codes
+from dismix.generator.critics import Critics
 from dismix.generator.discriminator import Discriminator
 from dismix.generator.guide import Guide, match_colour, view
-from dismix.generator.heads import RankClassifier
 from dismix.generator.losses import (
     UnitSumWeights,
     combine,
-    lsgan_discriminator,
     lsgan_generator,
     sor,
 )
-from dismix.generator.model import Generator, GeneratorOutput
+from dismix.generator.model import Analysis, Generator
 from dismix.generator.perceptual import LPIPS
 from dismix.generator.recipe import TERMS, Recipe
 from dismix.generator.step_draws import StepDraws, cropped, levels_of_ranks
@@ -32,68 +31,6 @@ CONTROL_TERMS = (
 MIX_TERMS = ("mix", "mix_realism")
 # Cells a side whose mean colour a decoding at another rank is to keep.
 KEPT = 16
-
-
-class Critics(nn.Module):
-    """What learns against the generator: a discriminator, and adversaries that read z_n.
-
-    Args:
-        model: The generator, for its shapes.
-        recipe: Sizes, and whether there are adversaries.
-    """
-
-    def __init__(self, model: Generator, recipe: Recipe) -> None:
-        super().__init__()
-        ranks = model.config.num_ranks
-        self.discriminator = Discriminator(
-            ranks,
-            model.in_channels,
-            width=recipe.discriminator_width,
-            num_layers=recipe.discriminator_layers,
-            norm=recipe.discriminator_norm,
-            conditional=recipe.conditional,
-        )
-        wanted = recipe.adversary == "confusion" and recipe.reversal > 0
-        kinds = recipe.adversary_kinds if wanted else ()
-        self.adversaries = nn.ModuleList(
-            RankClassifier(ranks, model.config.code_dim, model.latent_size, kind) for kind in kinds
-        )
-        # paper: learned weights for the generator's terms; ours for the critics' are fixed,
-        # since the terms act on disjoint heads and Adam takes out their scale.
-
-    def forward(
-        self,
-        images: Tensor | None,
-        levels: Tensor,
-        fakes: Tensor,
-        fake_levels: Tensor,
-        nonordinal: Tensor,
-    ) -> dict[str, Tensor]:
-        """Return the critics' loss; without images that of the adversaries alone.
-
-        Args:
-            images: (B, channels, H, W) real, or None.
-            levels: (B, C-1).
-            fakes: (B', channels, H, W) made, detached.
-            fake_levels: (B', C-1) what those should show.
-            nonordinal: (B, D, h, w) codes, detached.
-        """
-        if images is None:
-            return combine({"critic_adversary": self.read(nonordinal, levels)})
-        real = self.discriminator(images, levels)
-        fake = self.discriminator(fakes, fake_levels)
-        terms = {
-            "critic_realism": lsgan_discriminator(real.realism, fake.realism),
-            "critic_rank": sor(real.rank_logits, levels),
-        }
-        if len(self.adversaries):
-            terms["critic_adversary"] = self.read(nonordinal, levels)
-        return combine(terms)
-
-    def read(self, nonordinal: Tensor, levels: Tensor) -> Tensor:
-        """Return the adversaries' mean loss on codes (B, D, h, w) against levels (B, C-1)."""
-        losses = [sor(adversary(nonordinal), levels) for adversary in self.adversaries]
-        return torch.stack(losses).mean()
 
 
 class GeneratorObjective(nn.Module):
@@ -165,7 +102,7 @@ class GeneratorObjective(nn.Module):
         critics = self._judges[0]
         assert isinstance(critics, Critics)
         out = self.model(
-            images, levels, draws.uncond, perturbation=draws.perturbation,
+            images, levels, draws.uncond,
             reversal=reversal if self.recipe.adversary == "reversal" else 0.0,
         )  # fmt: skip
         terms = out.terms(levels)
@@ -173,33 +110,66 @@ class GeneratorObjective(nn.Module):
         if len(critics.adversaries):
             prior = self.prior.expand_as(levels)
             terms["rank_nonordinal"] = reversal * critics.read(out.nonordinal.codes, prior)
-        terms["reconstruct"] = F.mse_loss(out.reconstruction.float(), images)
-        perceptual = self._perceptual[0]
-        if perceptual is not None and "perceptual" in self.names:
-            crop = self.recipe.perceptual_crop
-            pair = (cropped(x, crop, draws.crop) for x in (out.reconstruction, images))
-            terms["perceptual"] = perceptual(*pair).mean()
-        fakes, shown = out.reconstruction, levels
-        if self.controls:
-            count = max(1, math.ceil(self.recipe.control_share * len(images)))
-            asked = levels_of_ranks(draws.asked[:count], self.model.config.num_ranks)
-            made, extra = self._control(images[:count], out, asked, draws)
-            terms |= extra
-            fakes, shown = torch.cat([fakes, made]), torch.cat([levels, asked])
-        self._judge(terms, critics.discriminator, images, fakes, shown, realism)
-        if any(name in self.names for name in MIX_TERMS):
-            made, shows = self._mixed(terms, out, levels, draws)
-            judged = critics.discriminator(made, shows).realism
-            terms["mix_realism"] = realism * lsgan_generator(judged)
-            fakes, shown = torch.cat([fakes, made]), torch.cat([shown, shows])
+        asked, shown = self._asked(out, levels, draws)
+        # All pictures of the step in one call: small batches leave a card waiting.
+        pictures = self.model.decode(Codes.cat([*asked.values()]))
+        made = dict(
+            zip(asked, torch.split(pictures, [len(c) for c in asked.values()]), strict=True)
+        )
+        self._fidelity(terms, images, made["own"], draws)
+        if "control" in made:
+            self._control(terms, images, out, made["control"], shown["control"])
+        self._guided(terms, made, shown, draws)
+        targets = torch.cat([*shown.values()])
+        self._judge(terms, critics.discriminator, images, made, pictures, targets, realism)
         fixed = {name: self.recipe.weight(name) for name in self.names}
         if "quantize" in fixed:
             fixed["quantize"] = self.recipe.weight("quantize_nonordinal")
         shares = self.weigh or fixed
         parts = combine({name: terms[name] for name in self.names}, shares)
-        return parts, (fakes.detach(), shown, out.nonordinal.codes.detach())
+        return parts, (pictures.detach(), targets, out.nonordinal.codes.detach())
 
-    def _unlabelled(self, terms: dict[str, Tensor], out: GeneratorOutput, levels: Tensor) -> None:
+    def _asked(
+        self, out: Analysis, levels: Tensor, draws: StepDraws
+    ) -> tuple[dict[str, Codes], dict[str, Tensor]]:
+        """Return the codes to decode, and the levels (b, C-1) that each should show.
+
+        "own" is the images themselves; "control" the same images at another rank; "mix" with
+        the z_n of the batch neighbour mixed in, which the rank must not follow.
+        """
+        own, drawn = out.codes, draws.perturbation
+        if drawn is not None:
+            own = Codes(own.ordinal, drawn(own.nonordinal))
+        asked, shown = {"own": own}, {"own": levels}
+        if self.controls:
+            count = max(1, math.ceil(self.recipe.control_share * len(levels)))
+            z = out.latents.ordinal[:count]
+            if self.recipe.detach_control:
+                z = z.detach()
+            shown["control"] = levels_of_ranks(draws.asked[:count], self.model.config.num_ranks)
+            ordinal = self.model.quantized_ordinal(z, shown["control"])
+            asked["control"] = Codes(ordinal.codes, out.nonordinal.codes[:count])
+        if any(name in self.names for name in MIX_TERMS):
+            # From the end, so that control and mix do not always share their images.
+            count = max(1, math.ceil(self.recipe.mix_share * len(levels)))
+            lam, codes = draws.lam[-count:, None, None, None], out.nonordinal.codes
+            blend = lam * codes[-count:] + (1 - lam) * codes.roll(1, 0)[-count:]
+            shown["mix"] = levels[-count:]
+            asked["mix"] = Codes(out.ordinal.codes[-count:], blend)
+        return asked, shown
+
+    def _fidelity(
+        self, terms: dict[str, Tensor], images: Tensor, rebuilt: Tensor, draws: StepDraws
+    ) -> None:
+        """Add the terms of the reconstruction."""
+        terms["reconstruct"] = F.mse_loss(rebuilt.float(), images)
+        perceptual = self._perceptual[0]
+        if perceptual is not None and "perceptual" in self.names:
+            crop = self.recipe.perceptual_crop
+            pair = (cropped(x, crop, draws.crop) for x in (rebuilt, images))
+            terms["perceptual"] = perceptual(*pair).mean()
+
+    def _unlabelled(self, terms: dict[str, Tensor], out: Analysis, levels: Tensor) -> None:
         """Add the terms on z_o as held-out images are encoded: without a label."""
         branch = self.model.quantize_ordinal
         if branch is None:
@@ -214,19 +184,16 @@ class GeneratorObjective(nn.Module):
             terms["rank_predicted"] = sor(logits, levels)
 
     def _control(
-        self, images: Tensor, out: GeneratorOutput, asked: Tensor, draws: StepDraws
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Decode the same image at another rank, let the guide see that, and re-encode it."""
-        count = len(asked)
-        own = out.latents.ordinal[:count]
-        if self.recipe.detach_control:
-            own = own.detach()
-        ordinal = self.model.quantized_ordinal(own, asked)
-        made = self.model.decode(Codes(ordinal.codes, out.nonordinal.codes[:count]))
-        terms: dict[str, Tensor] = {}
-        guide = self._guide[0]
-        if guide is not None and "guide" in self.names:
-            terms["guide"] = sor(guide(view(made, draws.views.first(count))), asked)
+        self,
+        terms: dict[str, Tensor],
+        images: Tensor,
+        out: Analysis,
+        made: Tensor,
+        asked: Tensor,
+    ) -> None:
+        """Add the terms of decodings at another rank, other than who reads them."""
+        count = len(made)
+        images = images[:count]
         if "keep" in self.names:
             coarse, wanted = (F.adaptive_avg_pool2d(x.float(), KEPT) for x in (made, images))
             terms["keep"] = F.mse_loss(coarse, wanted)
@@ -235,50 +202,54 @@ class GeneratorObjective(nn.Module):
         if "cycle_nonordinal" in self.names:
             # Both are pulled, so that z_n forgets what the asked rank changes; the picture
             # itself is given, or the decoder would hide z_n in it.
-            again, first = (
-                self.model.nonordinal_latent(made.detach()), out.latents.nonordinal[:count],
-            )  # fmt: skip
+            again = self.model.nonordinal_latent(made.detach())
+            first = out.latents.nonordinal[:count]
             spread = first.detach().float().var(dim=(1, 2, 3), keepdim=True).clamp_min(1e-6)
             terms["cycle_nonordinal"] = ((again - first).float().square() / spread).mean()
         if "cycle_ordinal" in self.names:
             read = self.model.encode(made).ordinal
             terms["cycle_ordinal"] = sor(self.model.ordinal_classifier(read), asked)
-        return made, terms
 
-    def _mixed(
-        self, terms: dict[str, Tensor], out: GeneratorOutput, levels: Tensor, draws: StepDraws
-    ) -> tuple[Tensor, Tensor]:
-        """Decode with the z_n of the batch neighbour mixed in: the rank must not follow it."""
-        # From the end, so that control and mix do not always share their images.
-        count = max(1, math.ceil(self.recipe.mix_share * len(levels)))
-        lam, levels = draws.lam[-count:, None, None, None], levels[-count:]
-        codes = out.nonordinal.codes
-        blend = lam * codes[-count:] + (1 - lam) * codes.roll(1, 0)[-count:]
-        made = self.model.decode(Codes(out.ordinal.codes[-count:], blend))
-        guide = self._guide[0]
-        if guide is not None and "mix" in self.names:
-            terms["mix"] = sor(guide(view(made, draws.views.last(count))), levels)
-        return made, levels
+    def _guided(
+        self,
+        terms: dict[str, Tensor],
+        made: dict[str, Tensor],
+        shown: dict[str, Tensor],
+        draws: StepDraws,
+    ) -> None:
+        """Let the guide read decodings at another rank and mixes, in one call."""
+        guide, read_as = self._guide[0], {"control": "guide", "mix": "mix"}
+        views = {"control": draws.views.first, "mix": draws.views.last}
+        read = [n for n in made if n in read_as and read_as[n] in self.names]
+        if guide is None or not read:
+            return
+        logits = guide(torch.cat([view(made[n], views[n](len(made[n]))) for n in read]))
+        for name, part in zip(read, logits.split([len(made[n]) for n in read]), strict=True):
+            terms[read_as[name]] = sor(part, shown[name])
 
     def _judge(
         self,
         terms: dict[str, Tensor],
         discriminator: Discriminator,
         images: Tensor,
-        fakes: Tensor,
-        shown: Tensor,
+        made: dict[str, Tensor],
+        pictures: Tensor,
+        targets: Tensor,
         realism: float,
     ) -> None:
-        """Add the discriminator's terms on reconstructions and, after them, on controls."""
+        """Add the discriminator's terms on all pictures of the step."""
+        judged = discriminator(pictures, targets)
+        sizes = [len(part) for part in made.values()]
+        real = dict(zip(made, judged.realism.split(sizes), strict=True))
+        named = {"own": "realism", "control": "control_realism", "mix": "mix_realism"}
+        for name, part in real.items():
+            terms[named[name]] = realism * lsgan_generator(part)
         count = len(images)
-        judged = discriminator(fakes, shown)
-        terms["realism"] = realism * lsgan_generator(judged.realism[:count])
-        terms["rank_fake"] = sor(judged.rank_logits[:count], shown[:count])
-        if len(fakes) > count:
-            logits = judged.rank_logits[count:]
-            if self.recipe.match_colour and "control" in self.names:
+        terms["rank_fake"] = sor(judged.rank_logits[:count], targets[:count])
+        if "control" in self.names and "control" in made:
+            count = len(made["control"])
+            logits, asked = (x[len(images) :][:count] for x in (judged.rank_logits, targets))
+            if self.recipe.match_colour:
                 # A tint is the cheapest way to please a reader of rank.
-                made = fakes[count:]
-                logits = discriminator(match_colour(made, images[: len(made)])).rank_logits
-            terms["control"] = sor(logits, shown[count:])
-            terms["control_realism"] = realism * lsgan_generator(judged.realism[count:])
+                logits = discriminator(match_colour(made["control"], images[:count])).rank_logits
+            terms["control"] = sor(logits, asked)

@@ -21,6 +21,7 @@ from dismix.data.batches import Batches
 from dismix.errors import DisMixError
 from dismix.generator.checkpoint import FILE, load_training, save_training
 from dismix.generator.config import GeneratorConfig
+from dismix.generator.critics import Critics
 from dismix.generator.ema import AveragedWeights
 from dismix.generator.guide import Guide
 from dismix.generator.health import (
@@ -32,7 +33,7 @@ from dismix.generator.health import (
 )
 from dismix.generator.images import SplitImages
 from dismix.generator.model import Generator
-from dismix.generator.objective import Critics, GeneratorObjective
+from dismix.generator.objective import GeneratorObjective
 from dismix.generator.perceptual import LPIPS
 from dismix.generator.recipe import TERMS, Recipe
 from dismix.generator.run_log import RunLog
