@@ -121,7 +121,7 @@ def test_mixed_votes_teach_the_mean_or_a_path():
     for teacher in ("mean", "sample"):
         grader = create_grader("ord2seq", num_ranks=4, teacher=teacher, dropout=0.0)
         grader.start_epoch(0)
-        losses[teacher] = float(grader.training_loss(images, target, grader.stages[0])["loss"])
+        losses[teacher] = grader.training_loss(images, target, grader.stages[0])["loss"].item()
     assert losses["mean"] != losses["sample"]
 
 
