@@ -1,0 +1,116 @@
+"""The evaluation of a run: its numbers against slow ones, its file, its mistakes."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dismix.data.manifest import read_manifest
+from dismix.errors import DisMixError
+from dismix.generator.evaluation import EVALUATION, evaluate_generator, read_evaluation
+from dismix.generator.evaluation_text import control_rows, probe_rows, summary
+from dismix.generator.fidelity import psnr
+from dismix.generator.images import load_split
+from dismix.generator.judge import Judge
+from dismix.generator.measures import along_looks, along_ranks
+from dismix.generator.model import Generator
+
+
+@pytest.fixture(scope="module")
+def evaluated(small_run, tmp_path_factory: pytest.TempPathFactory):
+    judge = tmp_path_factory.mktemp("judge") / "judge.safetensors"
+    found = evaluate_generator(small_run.run, judge=judge, judge_epochs=2, device="cpu")
+    return found, judge
+
+
+def test_numbers_equal_slow_ones(small_run, evaluated) -> None:
+    found, judge_file = evaluated
+    assert found["split"] == "test"
+    assert found["images"] == 20
+    model, judge = Generator.load(small_run.run), Judge.load(judge_file)
+    test = load_split(read_manifest(small_run.data), "test", 32, device=torch.device("cpu"))
+    images = test.images(torch.arange(20), "cpu")
+    with torch.no_grad():
+        codes = [model.encode(image[None]) for image in images]
+        made = torch.cat([model.decode(code) for code in codes]).clamp(-1, 1)
+    assert found["reconstruction"]["psnr"] == pytest.approx(
+        float(psnr(made, images).mean()), abs=1e-3
+    )
+    chosen = np.concatenate([code.nonordinal_indices.numpy().ravel() for code in codes])
+    shares = np.unique(chosen, return_counts=True)[1] / len(chosen)
+    book = found["codebooks"]["nonordinal"]
+    assert book["perplexity"] == pytest.approx(np.exp(-(shares * np.log(shares)).sum()), rel=1e-3)
+    assert book["usage"] == pytest.approx(len(shares) / 32, abs=1e-4)
+    truth = test.target.hard.numpy()
+    predicted = judge.probabilities(images).argmax(1).numpy()
+    assert found["judge"]["accuracy"] == pytest.approx((predicted == truth).mean(), abs=1e-4)
+    levels = torch.tensor([[1.0, 1.0, 0.0, 0.0]]).expand(20, -1)
+    with torch.no_grad():
+        at_two = model.decode(model.encode(images, levels)).clamp(-1, 1)
+    read = float(judge.expected_rank(at_two).mean())
+    assert found["rank_control"]["at_ranks"][2] == pytest.approx(read, abs=1e-3)
+
+
+def test_what_is_written(small_run, evaluated) -> None:
+    found, _ = evaluated
+    written = json.loads((small_run.run / EVALUATION).read_text())
+    assert written == json.loads(json.dumps(found))
+    assert (small_run.run / "evaluation.jpg").stat().st_size > 0
+    assert {"commit", "hardware"} <= written["provenance"].keys()
+    wanted = {f"{b}_{k}" for b in ("ordinal", "nonordinal") for k in ("linear", "conv")}
+    assert written["probes"].keys() == wanted
+    assert {"accuracy", "balanced", "mae"} == written["probes"]["ordinal_conv"].keys()
+    assert {"train", "val", "judged"} <= written["mixing_accuracy"].keys()
+    assert len(written["severity"]["rank_control"]["at_ranks"]) == 5
+    text = summary(found)
+    assert "rank in z_n" in text
+    assert len(probe_rows(found)) == 6
+    assert len(control_rows(found)) == 3
+
+
+def test_the_same_judge_and_weights_give_the_same_numbers(
+    small_run, evaluated, tmp_path: Path
+) -> None:
+    found, judge = evaluated
+    torch.rand(7)
+    again = evaluate_generator(
+        small_run.run, tmp_path / "other.json", judge=judge, device="cpu", checkpoint="last"
+    )
+    changing = ("seconds", "provenance", "checkpoint")
+    assert {k: v for k, v in again.items() if k not in changing} == {
+        k: v for k, v in found.items() if k not in changing
+    }
+    assert (tmp_path / "other.jpg").is_file()
+
+
+def test_an_evaluation_of_other_weights_is_not_shown(small_run, tmp_path: Path) -> None:
+    for name in ("generator.json", "generator.safetensors"):
+        (tmp_path / name).write_bytes((small_run.run / name).read_bytes())
+    assert read_evaluation(tmp_path) is None
+    (tmp_path / EVALUATION).write_text(json.dumps({"weights": "other"}))
+    assert read_evaluation(tmp_path) is None
+
+
+def test_mistakes(small_run, tmp_path: Path) -> None:
+    with pytest.raises(DisMixError, match="holds no unseen images"):
+        evaluate_generator(small_run.run, split="train", judge_epochs=0, device="cpu")
+    with pytest.raises(DisMixError, match="trained generator"):
+        evaluate_generator(tmp_path, device="cpu")
+    with pytest.raises(DisMixError, match="the judge reads 3 ranks"):
+        evaluate_generator(small_run.run, judge=Judge(3, "conv").eval(), device="cpu")
+
+
+def test_readings_along_traverses_against_loops() -> None:
+    readings = np.random.default_rng(0).normal(size=(5, 7)).cumsum(0)
+    found = along_ranks(readings)
+    ups = [readings[r + 1, i] > readings[r, i] for r in range(4) for i in range(7)]
+    assert found["steps_up"] == pytest.approx(np.mean(ups))
+    whole = [all(np.diff(readings[:, i]) > 0) for i in range(7)]
+    assert found["images_monotone"] == pytest.approx(np.mean(whole))
+    x = np.arange(5) - 2.0
+    assert found["slope"] == pytest.approx((x * readings.mean(1)).sum() / (x**2).sum())
+    looks = along_looks(readings)
+    moved = [abs(readings[3, i] - readings[0, i]) for i in range(7)]
+    assert looks["mean_absolute_change"][3] == pytest.approx(np.mean(moved))
