@@ -174,15 +174,18 @@ PAPER = Recipe(
 )  # fmt: skip
 DEFAULT = Recipe(
     weights={
-        "reconstruct": 4.0, "perceptual": 1.0, "realism": 0.05, "quantize_ordinal": 0.25,
-        "quantize_nonordinal": 0.25, "rank_ordinal": 0.5, "rank_unlabelled": 0.5,
-        "rank_predicted": 0.5, "rank_nonordinal": 1.0, "similarity": 0.02, "guide": 0.5,
-        "control_realism": 0.05, "cycle_nonordinal": 0.1, "keep": 8.0,
+        "reconstruct": 10.0, "perceptual": 0.5, "realism": 0.05, "quantize_ordinal": 0.25,
+        "quantize_nonordinal": 0.25, "rank_ordinal": 0.1, "rank_unlabelled": 0.1,
+        "rank_predicted": 0.5, "rank_nonordinal": 2.0, "guide": 0.2, "mix": 0.3,
+        "control_realism": 0.05, "mix_realism": 0.05, "stay": 0.5, "keep": 2.0,
+        "cycle_nonordinal": 0.3,
     },
-    lr=5e-4, adversary_steps=2, lr_adversary=2e-3, conditional=True, discriminator_start=0.1,
-    jitter=0.15, control_share=0.5, perceptual_crop=128, guide_epochs=40,
+    batch_size=48, lr=6e-4, ema=0.995, adversary_steps=2, lr_adversary=2e-3, reversal_start=0.1,
+    conditional=True, discriminator_start=0.1, jitter=0.1, control_share=0.25, mix_share=0.5,
+    perceptual_crop=128, guide_epochs=40, freeze=False, freeze_trunk=True,
     structure={
         "ordinal_grid": 1, "ordinal_trunk": "lite0", "null_label": "predicted", "p_uncond": 0.3,
+        "rank_only": True,
     },
 )  # fmt: skip
 RECIPES: dict[str, Recipe] = {"paper": PAPER, "default": DEFAULT}
