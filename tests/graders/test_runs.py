@@ -1,0 +1,299 @@
+"""From a manifest to a trained grader and back: files, messages, resuming, seeds, commands."""
+
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from dismix.cli import main
+from dismix.data.manifest import ManifestMeta, make_manifest, read_manifest, write_manifest
+from dismix.errors import DisMixError
+from dismix.graders.base import Grader
+from dismix.graders.checks import check_training
+from dismix.graders.export import export_grader
+from dismix.graders.predict import predict_files
+from dismix.graders.registry import create_grader
+from dismix.graders.report import evaluate_run
+from dismix.graders.seeds import summarise, train_seeds
+from dismix.graders.settings import choose_settings
+from dismix.graders.start_run import train_grader
+from dismix.labels import OrdinalTarget
+
+RANKS = ("none", "mild", "severe")
+QUICK = {"backbone": "tiny", "epochs": 2, "batch_size": 8, "size": 16, "validate_every": 1}
+
+
+@pytest.fixture
+def manifest(tmp_path, monkeypatch):
+    """30 pictures whose brightness is the grade, three annotators who disagree at times."""
+    monkeypatch.setenv("DISMIX_CACHE", str(tmp_path / "cache"))
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(30):
+        pixels = (90 * (i % 3) + rng.integers(0, 30, (20, 20, 3))).astype(np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{i:02d}.png")
+        split = "test" if i >= 24 else "val" if i >= 18 else "train"
+        votes = {f"annotator_{k}": (i + (k == 2 and i % 4 == 0)) % 3 for k in range(3)}
+        rows.append({"image": f"{i:02d}.png", "split": split, "grade": i % 3, "weight": 1, **votes})
+    meta = ManifestMeta(ranks=RANKS, source="drawn by a test")
+    path = tmp_path / "manifest.csv"
+    write_manifest(make_manifest(pd.DataFrame(rows), meta, tmp_path), path)
+    return path
+
+
+def quick(method="ce", **changes):
+    return choose_settings(method, changes={**QUICK, **changes})
+
+
+@pytest.fixture
+def run(manifest, tmp_path):
+    train_grader(manifest, tmp_path / "run", quick(select="last,accuracy"), cpu=True)
+    return tmp_path / "run"
+
+
+def test_a_run_leaves_model_metrics_result_and_card(manifest, run):
+    result = json.loads((run / "result.json").read_text())
+    assert result["select"] == "last"
+    assert result["validation"]["count"] == 6
+    assert set(result["rules"]) == {"last", "accuracy"}
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["epoch"] for row in rows] == [1, 2]
+    assert {"loss", "val_accuracy", "val_averaged_accuracy", "images_per_second"} <= set(rows[0])
+    card = (run / "card.md").read_text()
+    for words in ("drawn by a test", "Annotators: 3, votes: 90", "| severe | 2 |", "## Limits",
+                  "chosen by 'last' on validation"):  # fmt: skip
+        assert words in card
+    grader = Grader.load(run)
+    assert grader.about["ranks"] == [*RANKS]
+    assert grader.predict(torch.zeros(2, 3, 16, 16)).label.shape == (2,)
+
+
+def test_runs_are_not_overwritten_and_resume_only_as_they_began(manifest, run):
+    with pytest.raises(DisMixError, match="holds a run already; add --resume"):
+        train_grader(manifest, run, quick(select="last,accuracy"), cpu=True)
+    with pytest.raises(DisMixError, match="was started with another settings"):
+        train_grader(manifest, run, quick(lr=0.5), cpu=True, resume=True)
+    again = train_grader(manifest, run, quick(select="last,accuracy"), cpu=True, resume=True)
+    assert again == json.loads((run / "result.json").read_text())
+
+
+def test_evaluation_joins_the_card_and_test_images_have_no_say(manifest, run):
+    before = (run / "model.safetensors").read_bytes()
+    found = evaluate_run(run, cpu=True)
+    assert found["metrics"]["count"] == 6
+    assert (run / "model.safetensors").read_bytes() == before
+    assert "## Evaluation: test split of manifest.csv" in (run / "card.md").read_text()
+    data = read_manifest(manifest)
+    table = data.table.copy()
+    table.loc[table["split"] == "test", "grade"] = 0
+    other = manifest.parent / "other.csv"
+    write_manifest(data.with_table(table), other)
+    train_grader(other, manifest.parent / "again", quick(select="last,accuracy"), cpu=True)
+    first = Grader.load(run).state_dict()
+    second = Grader.load(manifest.parent / "again").state_dict()
+    assert all(torch.equal(v, second[k]) for k, v in first.items() if torch.is_tensor(v))
+
+
+def test_evaluating_on_other_ranks_is_refused(run, tmp_path):
+    table = pd.DataFrame({"image": ["00.png", "01.png"], "split": "test", "grade": [0, 1]})
+    write_manifest(make_manifest(table, None, tmp_path), tmp_path / "two.csv")
+    with pytest.raises(DisMixError, match=r"two.csv: has 2 ranks, the grader 3"):
+        evaluate_run(run, tmp_path / "two.csv", cpu=True)
+    with pytest.raises(DisMixError, match="no trained grader here"):
+        evaluate_run(tmp_path / "cache", cpu=True)
+
+
+def test_unreadable_images_are_named_and_the_rest_graded(run, tmp_path):
+    grader = Grader.load(run)
+    (tmp_path / "bad.png").write_text("no picture")
+    files = [tmp_path / n for n in ("00.png", "bad.png", "absent.png", "01.png", "02.png")]
+    found = predict_files(grader, files, batch_size=2)
+    assert [Path(p.image).name for p in found.found] == ["00.png", "01.png", "02.png"]
+    assert [Path(path).name for path, _ in found.skipped] == ["bad.png", "absent.png"]
+    assert "cannot be read" in found.skipped[0][1] or "not an image" in found.skipped[0][1]
+    rows = found.to_csv().splitlines()
+    assert rows[0] == "image,grade,name,p_0,p_1,p_2,expected_rank,uncertainty"
+    assert len(rows) == 4
+    read = json.loads(found.to_json())
+    assert read["ranks"] == [*RANKS]
+    assert len(read["skipped"]) == 2
+    assert sum(read["predictions"][0]["probabilities"]) == pytest.approx(1)
+    # The same numbers as from the pixels themselves.
+    pixels = np.asarray(Image.open(files[0]).resize((16, 16), Image.Resampling.BILINEAR))
+    image = torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None]
+    assert found.found[0].expected_rank == pytest.approx(float(grader.predict(image).rank), abs=0.1)
+
+
+def test_predicting_a_folder_and_with_an_untrained_grader(run, tmp_path):
+    assert len(predict_files(Grader.load(run), [tmp_path]).found) == 30
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DisMixError, match="holds no images"):
+        predict_files(Grader.load(run), [tmp_path / "empty"])
+    with pytest.raises(DisMixError, match="does not know how its images were read"):
+        predict_files(create_grader("ce", num_ranks=3), [tmp_path / "00.png"])
+
+
+def test_a_missing_grade_is_an_error_unless_allowed(manifest):
+    data = read_manifest(manifest)
+    target = OrdinalTarget.from_labels([0, 1] * 6, 3)
+    grader = create_grader("ce", num_ranks=3)
+    with pytest.raises(DisMixError, match=r"no training image has grade 2 \('severe'\).*allow-mi"):
+        check_training(grader, quick(), target, data)
+    with pytest.warns(UserWarning, match="could never give it"):
+        check_training(grader, quick(), target, data, allow_missing=True)
+    with pytest.warns(UserWarning, match=r"very few training images of grade 2 \('severe'\): 1"):
+        check_training(grader, quick(), OrdinalTarget.from_labels([0, 1] * 6 + [2], 3), data)
+
+
+def test_batches_and_sets_that_are_too_small(manifest):
+    data = read_manifest(manifest)
+    grader = create_grader("ce", num_ranks=3)
+    target = OrdinalTarget.from_labels([0, 1, 2] * 4, 3)
+    with pytest.raises(DisMixError, match="batches of 1 are too small for 'ce'; give --batch-size"):
+        check_training(grader, quick(batch_size=1), target, data)
+    with pytest.raises(DisMixError, match="has 1 training image, 'ce' needs 2"):
+        check_training(grader, quick(), target[:1], data)
+    with pytest.warns(UserWarning, match="only 12 training images for batches of 64"):
+        check_training(grader, quick(batch_size=64), target, data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_training(grader, quick(), target, data)
+
+
+def test_weight_columns_are_checked(manifest, tmp_path):
+    with pytest.raises(DisMixError, match="has no column 'wieght'; did you mean 'weight'"):
+        train_grader(manifest, tmp_path / "a", quick(), weight_column="wieght", cpu=True)
+    table = pd.read_csv(manifest)
+    table["weight"] = table["weight"].astype(object)
+    table.loc[4, "weight"] = "heavy"
+    table.to_csv(manifest, index=False)
+    with pytest.raises(DisMixError, match="row 6, column 'weight': 'heavy' is no weight"):
+        train_grader(manifest, tmp_path / "b", quick(), weight_column="weight", cpu=True)
+
+
+def test_mixers_by_name(manifest, tmp_path):
+    pytest.importorskip("dismix.mixing.registry")
+    train_grader(manifest, tmp_path / "m", quick(epochs=1), mix="mixup", cpu=True)
+    with pytest.raises(DisMixError, match=r"unknown mixer 'mixupp'; did you mean 'mixup'"):
+        train_grader(manifest, tmp_path / "n", quick(), mix="mixupp", cpu=True)
+    with pytest.raises(DisMixError, match="needs a generator; give --generator RUN"):
+        train_grader(manifest, tmp_path / "o", quick(), mix="dismix", cpu=True)
+    with pytest.raises(DisMixError, match="a generator is given but no mixer; add --mix dismix"):
+        train_grader(manifest, tmp_path / "p", quick(), generator="g", cpu=True)
+
+
+def test_a_damaged_or_foreign_model_file(run, tmp_path):
+    (tmp_path / "cut.safetensors").write_bytes((run / "model.safetensors").read_bytes()[:500])
+    with pytest.raises(DisMixError, match=r"cut.safetensors: is no trained grader"):
+        Grader.load(tmp_path / "cut.safetensors")
+    with pytest.raises(DisMixError, match="is no trained grader"):
+        Grader.load(run / "last.safetensors")
+    with pytest.raises(DisMixError, match="no trained grader here"):
+        Grader.load(tmp_path / "nowhere")
+
+
+@pytest.mark.slow
+def test_seeds_at_once_equal_seeds_alone(manifest, tmp_path):
+    found = train_seeds(manifest, tmp_path / "many", quick(), [0, 1], cpu=True, at_once=2)
+    train_grader(manifest, tmp_path / "one", quick(), seed=1, cpu=True)
+    alone = Grader.load(tmp_path / "one").state_dict()
+    together = Grader.load(tmp_path / "many" / "seed_1").state_dict()
+    assert all(torch.equal(v, together[k]) for k, v in alone.items() if torch.is_tensor(v))
+    assert len(found["validation"]["accuracy"]["values"]) == 2
+    judged = evaluate_run(tmp_path / "many", cpu=True)
+    assert judged["summary"]["mae"]["low"] <= judged["summary"]["mae"]["mean"]
+    with pytest.raises(DisMixError, match="holds a run already"):
+        train_seeds(manifest, tmp_path / "many", quick(), [0, 1], cpu=True, at_once=2)
+
+
+def test_summary_of_one_seed_has_no_width():
+    found = summarise([{"accuracy": 0.5, "mae": 1.0}])
+    assert found["accuracy"]["low"] == found["accuracy"]["high"] == 0.5
+
+
+def test_torch_export_equals_the_model(run, tmp_path):
+    assert export_grader(Grader.load(run), tmp_path / "m.pt2") <= 1e-4
+    loaded = torch.export.load(str(tmp_path / "m.pt2")).module()
+    images = torch.rand(5, 3, 16, 16) * 2 - 1
+    assert torch.allclose(loaded(images)[0], Grader.load(run).predict(images).probabilities)
+
+
+@pytest.mark.slow
+def test_onnx_export_equals_the_model(run, tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    assert export_grader(Grader.load(run), tmp_path / "m.onnx") <= 1e-4
+    session = runtime.InferenceSession(str(tmp_path / "m.onnx"))
+    for count in (1, 7):
+        images = torch.rand(count, 3, 16, 16) * 2 - 1
+        probs, rank = session.run(None, {"images": images.numpy()})
+        grades = Grader.load(run).predict(images)
+        assert np.abs(probs - grades.probabilities.numpy()).max() < 1e-4
+        assert np.abs(rank - grades.rank.numpy()).max() < 1e-4
+
+
+def test_export_says_what_it_cannot_do(run, tmp_path, monkeypatch):
+    grader = Grader.load(run)
+    with pytest.raises(DisMixError, match=r"cannot tell the format from '.h5'"):
+        export_grader(grader, tmp_path / "m.h5")
+    grader.exportable = False
+    with pytest.raises(DisMixError, match="'ce' cannot be exported"):
+        export_grader(grader, tmp_path / "m.onnx")
+    grader.exportable = True
+    monkeypatch.setattr("dismix.graders.export.find_spec", lambda name: None)
+    with pytest.raises(DisMixError, match=r"needs the package 'onnx'; pip install dismix\[export"):
+        export_grader(grader, tmp_path / "m.onnx")
+    monkeypatch.setattr("dismix.graders.export._difference", lambda *_: 0.1)
+    with pytest.raises(DisMixError, match=r"output differs by 0.1"):
+        export_grader(grader, tmp_path / "m.pt2")
+    assert not list(tmp_path.glob("m.*"))
+
+
+def command(capsys, *words):
+    """Run a command; return exit code, stdout and stderr."""
+    sys.argv = ["dismix", "grader", *map(str, words)]
+    code = 0
+    try:
+        main()
+    except SystemExit as leaving:
+        code = int(leaving.code or 0)
+    out = capsys.readouterr()
+    return code, out.out, out.err
+
+
+def test_the_commands(manifest, tmp_path, capsys):
+    run = tmp_path / "cli"
+    common = ("--backbone", "tiny", "--epochs", 2, "--size", 16, "--batch-size", 8, "--cpu", "-q")
+    code, out, err = command(
+        capsys, "train", manifest, "-o", run, "--method", "corn", *common, "--select", "loss",
+        "--rank-weights", "1,1,2", "--set", "dropout=0.1", "--balanced",
+    )  # fmt: skip
+    assert code == 0, err
+    assert " by loss: validation accuracy " in out
+    saved = json.loads((run / "run.json").read_text())["settings"]
+    assert saved["hparams"] == {"dropout": 0.1}
+    assert saved["rank_weights"] == [1, 1, 2]
+    assert saved["balanced"] is True
+    code, out, _ = command(capsys, "evaluate", run, "--cpu", "-q")
+    assert code == 0
+    assert "mae_expected" in out
+    assert "true grade: decisions" in out
+    code, out, _ = command(capsys, "evaluate", run, "--split", "val", "--json", "--cpu", "-q")
+    assert json.loads(out)["metrics"]["count"] == 6
+    code, out, err = command(capsys, "predict", run, tmp_path / "00.png", tmp_path / "no.png")
+    assert (code, len(out.splitlines())) == (1, 2)
+    assert err.startswith("skipped: ")
+    assert "no.png: " in err
+    target = tmp_path / "out.json"
+    code, out, _ = command(capsys, "predict", run, tmp_path / "00.png", "-o", target, "-q")
+    assert (code, len(json.loads(target.read_text())["predictions"])) == (0, 1)
+    code, out, err = command(capsys, "train", manifest, "-o", run, "--method", "corm", *common)
+    assert (code, err) == (2, "error: unknown grader 'corm'; did you mean 'corn' or 'coral'?\n")
+    code, out, _ = command(capsys, "methods")
+    assert "coral" in out
