@@ -34,7 +34,8 @@ TINY = {
     "discriminator_width": 16, "evaluate_every": 5, "augment": "false", "jitter": 0,
     "ordinal_trunk": "conv", "freeze_trunk": "true", "rank_only": "true",
     "guide_kind": "conv", "guide_epochs": 25, "conditional": "false", "control_share": 1.0,
-    "mix_share": 1.0,     "reconstruct": 20, "realism": 0, "rank_ordinal": 0.1, "rank_unlabelled": 0.1,
+    "mix_share": 1.0, "reconstruct": 20, "realism": 0, "rank_ordinal": 0.1,
+    "rank_unlabelled": 0.1,
     "rank_nonordinal": 0.5, "reversal_start": 0.2, "similarity": 0, "guide": 0.12, "mix": 0.3,
     "control_realism": 0.1, "mix_realism": 0.1, "stay": 0.5, "keep": 0, "cycle_nonordinal": 0,
 }  # fmt: skip
