@@ -77,7 +77,9 @@ class CoMixProblem:
         """Return (N, N), 1 for neighbouring cells."""
         place = np.arange(self.side**2)
         y, x = place // self.side, place % self.side
-        return (abs(y[:, None] - y) + abs(x[:, None] - x) == 1).astype(float)
+        gap: Ints = abs(y[:, None] - y) + abs(x[:, None] - x)
+        beside: Floats = (gap == 1).astype(np.float64)
+        return beside
 
 
 def used(cells: Ints, count: int) -> Floats:

@@ -3,6 +3,7 @@
 ``random``       any other image of the batch, each used exactly once as a partner
 ``adjacent``     an image one majority rank away, as DisMix pairs
 ``kernel``       C-Mixup (Yao et al., NeurIPS 2022): near ranks are likelier, Gaussian kernel
+``near``         an image at most one majority rank away, the same rank included
 ``same_rank``    an image of the same majority rank
 ``consecutive``  rows 2k and 2k+1, for batches made by :class:`~dismix.mixing.OrdinalPairSampler`
 
@@ -123,6 +124,19 @@ class AdjacentPairing:
         return Partners(found.index, lonely)
 
 
+@PAIRINGS.register("near")
+@dataclass(frozen=True)
+class NearPairing:
+    """Pair with a majority rank at most ``max_gap`` away, the same rank included; else anyone."""
+
+    max_gap: int = 1
+
+    def __call__(self, target: OrdinalTarget, generator: torch.Generator) -> Partners:
+        """Return the partners of a batch."""
+        hard = target.hard.cpu()
+        return draw_weighted(((hard[:, None] - hard).abs() <= self.max_gap).float(), generator)
+
+
 @PAIRINGS.register("same_rank")
 @dataclass(frozen=True)
 class SameRankPairing:
@@ -173,7 +187,7 @@ def pairing_rule(pairing: str | PairingRule) -> PairingRule:
     make = PAIRINGS[name]
     if not option:
         return make()
-    if name not in ("kernel", "adjacent"):
+    if name not in ("kernel", "adjacent", "near"):
         raise DisMixError(f"pairing '{name}' takes no option", cure=f"write '{name}'")
     try:
         return make(float(option) if name == "kernel" else int(option))

@@ -63,6 +63,29 @@ for _entry in (
         "Kim et al., ICLR 2021", "forward and input gradient of the mixed images; labelling",
         "a model or saliency_fn",
     ),
+    MixerEntry(
+        "guidedmixup", _HERE + "guidedmixup:GuidedMixup", "pixels weighed by saliency",
+        "Kang and Kim, AAAI 2023", "a Fourier transform (sr), or forward and input gradient (grad)",
+        "a model for saliency='grad' only",
+    ),
+    MixerEntry(
+        "manifold_mixup", _HERE + "manifold_mixup:ManifoldMixup", "mixup of a hidden layer",
+        "Verma et al., ICML 2019", "one blend", "a model",
+    ),
+    MixerEntry(
+        "ordinal_manifold_mixup", _HERE + "manifold_mixup:OrdinalManifoldMixup",
+        "mixup of a hidden layer, near ranks, targets of one peak",
+        "our definition", "one blend", "a model",
+    ),
+    MixerEntry(
+        "alignmixup", _HERE + "alignmixup:AlignMixup", "feature maps aligned, then mixed",
+        "Venkataramanan et al., CVPR 2022", "Sinkhorn on the last feature maps", "a model",
+    ),
+    MixerEntry(
+        "sumix", _HERE + "sumix:SUMix", "another mixer's ratio, corrected by the model's view",
+        "Qin et al., ECCV 2024", "forward of images and mixes, beside the base mixer's",
+        "a model of class scores",
+    ),
 ):  # fmt: skip
     MIXERS.register(_entry.name)(_entry)
 

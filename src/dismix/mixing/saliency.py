@@ -115,7 +115,7 @@ def gradient_saliency(
     with torch.inference_mode(False), torch.enable_grad(), guard, low:
         layout = torch.channels_last if on_gpu else torch.preserve_format
         leaf = images.detach().clone(memory_format=layout).requires_grad_()
-        loss = loss_fn(model if keep_loss else inner, leaf, targets)
+        loss = loss_fn(model if keep_loss else inner, leaf, _ordinary(targets))
         if loss.ndim or not loss.requires_grad:
             raise DisMixError(
                 "the loss for the saliency must be one number that depends on the images",
@@ -127,6 +127,15 @@ def gradient_saliency(
     top = slope.abs().amax((1, 2, 3), keepdim=True).clamp_min(1e-30)
     maps = (slope / top).square().mean(1).sqrt() * top.squeeze(1)
     return Saliency(maps, loss if keep_loss else None)
+
+
+def _ordinary(targets: Tensor | OrdinalTarget) -> Tensor | OrdinalTarget:
+    """Return targets that autograd takes, also when they come from inference mode."""
+    if isinstance(targets, OrdinalTarget):
+        if targets.probs.is_inference():
+            return OrdinalTarget(targets.probs.clone(), targets.clean.clone())
+        return targets
+    return targets.clone() if targets.is_inference() else targets
 
 
 def find_saliency(

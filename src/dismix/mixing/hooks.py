@@ -1,0 +1,154 @@
+"""Mixing inside a network: the call arms a hook, the next training pass meets it.
+
+    images, targets = mix(images, targets, model=model)   # images unchanged, targets mixed
+    loss = loss_fn(model(images), targets)                 # a hidden layer mixes its output
+
+The hook acts once and then goes away. It does nothing to a model in evaluation mode, and a new
+call takes back a hook that was never met.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dismix.errors import DisMixError
+from dismix.mixing.base import Draws
+from dismix.mixing.pairs import PairMixer
+from dismix.registry import near_names
+
+Mixing = Callable[[Tensor], Tensor]
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+def _has_convolution(module: nn.Module) -> bool:
+    return any(isinstance(m, _CONVOLUTIONS) for m in module.modules())
+
+
+def hidden_layers(model: nn.Module) -> list[str]:
+    """Return the names of a network's stages, in the order of the code.
+
+    Those that timm names, else the first children that hold convolutions, looked for further
+    inside while there is only one.
+
+    Example:
+        >>> net = nn.Sequential(nn.Sequential(nn.Conv2d(1, 1, 1), nn.ReLU(), nn.Conv2d(1, 1, 1)))
+        >>> hidden_layers(net)
+        ['0.0', '0.2']
+    """
+    info = getattr(model, "feature_info", None)
+    if info is not None:
+        # A list of dicts, or timm's FeatureInfo round such a list.
+        entries = getattr(info, "info", info)
+        names = [entry["module"] for entry in entries if isinstance(entry, dict)]
+        known = dict(model.named_modules())
+        if names and all(name in known for name in names):
+            return names
+    prefix, inner = "", model
+    while True:
+        found = [(n, c) for n, c in inner.named_children() if _has_convolution(c)]
+        if len(found) != 1 or isinstance(found[0][1], _CONVOLUTIONS):
+            return [prefix + name for name, _ in found]
+        prefix, inner = f"{prefix}{found[0][0]}.", found[0][1]
+
+
+def find_layer(model: nn.Module, name: str) -> nn.Module:
+    """Return a layer by its name, or say which names there are."""
+    layers: dict[str, nn.Module] = dict(model.named_modules())
+    if name not in layers or not name:
+        known = hidden_layers(model) or [n for n in layers if n]
+        raise DisMixError(f"the model has no layer '{name}'", cure=near_names(name, known))
+    return layers[name]
+
+
+class OneShot:
+    """A forward hook that mixes the output of a layer once."""
+
+    def __init__(self, layer: nn.Module, mixing: Mixing, batch: int, name: str) -> None:
+        self.mixing, self.batch, self.name = mixing, batch, name
+        self.handle = layer.register_forward_hook(self)
+
+    def __call__(self, layer: nn.Module, inputs: Any, output: Any) -> Any:
+        """Mix the output, unless the layer is being evaluated."""
+        if not layer.training:
+            return None
+        self.handle.remove()
+        if not isinstance(output, Tensor) or len(output) != self.batch:
+            shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+            raise DisMixError(
+                f"layer '{self.name}' gave {shape}, expected a tensor of {self.batch} images",
+                cure="name another layer, and pass the batch through the model once a step",
+            )
+        return self.mixing(output)
+
+
+class HiddenMixer(PairMixer):
+    """Base of mixers that act on a hidden layer.
+
+    Args:
+        num_ranks: C.
+        **options: See :class:`~dismix.mixing.base.Mixer`; a ``model`` is needed.
+    """
+
+    def __init__(self, num_ranks: int | None = None, **options: Any) -> None:
+        super().__init__(num_ranks, **options)
+        self._armed: list[OneShot] = []
+
+    def disarm(self) -> None:
+        """Take back a hook that was not met."""
+        for hook in self._armed:
+            hook.handle.remove()
+        self._armed = []
+
+    def arm(self, model: nn.Module, name: str, mixing: Mixing, batch: int) -> None:
+        """Let a layer mix its output at the next training pass."""
+        self.disarm()
+        inner = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+        self._armed = [OneShot(find_layer(inner, name), mixing, batch, name)]
+
+    def needed_model(self, model: nn.Module | None) -> nn.Module:
+        """Return the model, or say that one is needed."""
+        if model is None:
+            raise DisMixError(
+                f"{self.method} mixes inside a model and got none",
+                cure="call mix(images, targets, model=model)",
+            )
+        return model
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Mix a batch, see :meth:`Mixer.forward`; a hook left from before is taken back."""
+        self.disarm()
+        return super().forward(*args, **kwargs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.disarm()
+        return super().__getstate__()
+
+
+def blend_rows(features: Tensor, draws: Draws, lam: Tensor, other: Tensor) -> Tensor:
+    """Return features whose drawn rows are ``lam`` of themselves and the rest of others.
+
+    Args:
+        features: (B, ...).
+        draws: Rows and partners.
+        lam: (M,) ratios on the features' device.
+        other: (M, ...) what is mixed in.
+    """
+    rows = draws.rows.to(features.device)
+    weight = lam.to(features.dtype).view(-1, *[1] * (features.ndim - 1))
+    mixes = weight * features[rows] + (1 - weight) * other
+    return features.index_copy(0, rows, mixes.to(features.dtype))
+
+
+def spread_layers(names: Sequence[str], count: int) -> list[str]:
+    """Choose ``count`` layers from the first two thirds, evenly.
+
+    Example:
+        >>> spread_layers(["conv1", "layer1", "layer2", "layer3", "layer4"], 2)
+        ['layer1', 'layer3']
+    """
+    if len(names) <= count:
+        return list(names)
+    places = torch.linspace(0, len(names) - 1, count + 2)[1:-1]
+    return [names[int(p + 0.5)] for p in places]

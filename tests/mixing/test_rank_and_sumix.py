@@ -1,0 +1,110 @@
+"""RankMixup's loss and SUMix's ratio against slow loops."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from dismix.errors import DisMixError
+from dismix.mixing.comixup import CoMixup
+from dismix.mixing.mixup import Mixup
+from dismix.mixing.rankmixup import RankMixupLoss, ndcg_loss, ranking_loss
+from dismix.mixing.saliency import spectral_saliency
+from dismix.mixing.sumix import SUMix, corrected_ratio
+
+
+def scores(seed, batch=6, ranks=4):
+    return torch.randn(batch, ranks, generator=torch.Generator().manual_seed(seed)) * 3
+
+
+def soft(seed, batch=6, ranks=4):
+    return F.softmax(scores(seed, batch, ranks), 1)
+
+
+def test_ranking_loss_against_a_loop():
+    clean, mixed, target = scores(0), scores(1), soft(2)
+    target[2] = torch.tensor([0.0, 1.0, 0.0, 0.0])
+    slow = 0.0
+    for i in range(6):
+        if float(target[i].max()) < 1:
+            slow += max(0.0, float(mixed[i].max() - clean[i].max()) + 2.0) / 6
+    assert float(ranking_loss(clean, mixed, target, 2.0)) == pytest.approx(slow, abs=1e-5)
+
+
+def test_ndcg_loss_against_a_loop():
+    clean, views, targets = scores(0), [scores(k) for k in (1, 2, 3)], [soft(k) for k in (4, 5, 6)]
+    slow = 0.0
+    for i in range(6):
+        sure = [(float(t[i].max()), float(F.softmax(v[i], 0).max()))
+                for v, t in zip(views, targets, strict=True)]  # fmt: skip
+        sure.sort(key=lambda pair: -pair[0])
+        gained, wanted = float(F.softmax(clean[i], 0).max()), 1.0
+        for k, (ratio, confidence) in enumerate(sure, start=2):
+            gained += confidence / math.log2(k + 1)
+            wanted += ratio / math.log2(k + 1)
+        slow += (1 - min(gained / wanted, wanted / gained)) / 6
+    assert float(ndcg_loss(clean, views, targets)) == pytest.approx(slow, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["mrl", "mndcg"])
+def test_rankmixup_trains_a_model(kind):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 4))
+    loss = RankMixupLoss(Mixup(4, p=1.0), kind=kind)
+    images = torch.rand(5, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([0, 1, 2, 3, 0])
+    parts = loss(model, images, labels)
+    assert torch.allclose(parts.cross_entropy, F.cross_entropy(model(images), labels))
+    assert torch.allclose(parts.loss, parts.cross_entropy + 0.1 * parts.ranking)
+    parts.loss.backward()
+    assert float(model[1].weight.grad.abs().sum()) > 0
+    assert loss.views == (1 if kind == "mrl" else 3)
+
+
+def test_ratio_against_a_loop():
+    mixed, own, other, lam = soft(0), soft(1), soft(2), torch.rand(6)
+    hard = torch.tensor([0, 1, 2, 3, 1, 2]), torch.tensor([1, 1, 0, 2, 3, 0])
+    found = corrected_ratio(mixed, own, other, hard, lam, 2.0)
+    for i in range(6):
+        y, z = int(hard[0][i]), int(hard[1][i])
+        p, q = own[i].clone(), other[i].clone()
+        if y != z:
+            p[z], q[y] = 0.0, 0.0
+        a, b = F.softmax(p - mixed[i], 0), F.softmax(q - mixed[i], 0)
+        first = float(lam[i]) * math.exp(-2 * float(a[y] / a.norm()))
+        second = (1 - float(lam[i])) * math.exp(-2 * float(b[z] / b.norm()))
+        assert float(found[i]) == pytest.approx(first / (first + second), abs=1e-5)
+
+
+def test_the_share_follows_what_the_model_sees():
+    seen_first, own, other = torch.tensor([[0.8, 0.2]]), torch.eye(2)[:1], torch.eye(2)[1:]
+    hard = torch.tensor([0]), torch.tensor([1])
+    half = torch.tensor([0.5])
+    more = corrected_ratio(seen_first, own, other, hard, half, 1.0)
+    less = corrected_ratio(seen_first.flip(1), own, other, hard, half, 1.0)
+    assert float(more) > 0.5 > float(less)
+    assert float(corrected_ratio(seen_first, own, other, hard, half, 0.0)) == 0.5
+
+
+def test_sumix_changes_labels_and_not_images():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 4))
+    images = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([0, 1, 2, 3, 0, 1])
+    plain = Mixup(4, p=1.0, seed=5)(images, labels)
+    wrapped = SUMix(4, base="mixup", p=1.0, seed=5, model=model)(images, labels)
+    assert torch.equal(plain[0], wrapped[0])
+    assert not torch.allclose(plain[1], wrapped[1], atol=1e-4)
+    assert model.training
+    unmoved = SUMix(4, base="mixup", p=1.0, seed=5, model=model, strength=0.0)(images, labels)
+    assert torch.allclose(plain[1], unmoved[1], atol=1e-6)
+
+
+def test_sumix_says_what_it_needs():
+    images, labels = torch.rand(4, 1, 8, 8), torch.tensor([0, 1, 2, 3])
+    with pytest.raises(DisMixError, match="sumix needs a model"):
+        SUMix(4, p=1.0)(images, labels)
+    with pytest.raises(DisMixError, match="mixers of two images"):
+        SUMix(4, base=CoMixup(4, saliency_fn=spectral_saliency))
