@@ -1,0 +1,104 @@
+"""Ablations: what each changes, that all can be built, and that finished ones are kept."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from dismix.errors import DisMixError
+from dismix.generator.ablations import ablation_table, list_ablations, run_ablations
+from dismix.generator.config import GeneratorConfig
+from dismix.generator.recipe import with_settings
+from dismix.generator.start_run import choose_recipe
+
+
+@pytest.mark.parametrize(
+    ("recipe", "arch"), [("paper", "vq-f8"), ("default", "light"), ("default", "tiny")]
+)
+def test_each_changes_one_thing_and_makes_a_valid_structure(recipe: str, arch: str) -> None:
+    base = choose_recipe(recipe, arch, {})
+    known = list_ablations(base)
+    assert known["full"].settings == {}
+    assert len(known) == 8
+    for name, ablation in known.items():
+        changed = with_settings(base, ablation.settings)
+        GeneratorConfig.from_dict({**changed.structure, "num_ranks": 5, "arch": arch})
+        assert (changed == base) == (name == "full")
+
+
+def test_a_part_that_is_absent_is_added_instead() -> None:
+    with_term = choose_recipe("default", "tiny", {"similarity": 0.1, "rank_fake": 0.2})
+    without = choose_recipe("default", "tiny", {"similarity": 0, "rank_fake": 0})
+    assert {"no_similarity", "no_rank_term"} <= list_ablations(with_term).keys()
+    assert {"similarity", "rank_term"} <= list_ablations(without).keys()
+    paper = choose_recipe("paper", "vq-f8", {})
+    assert {"two_projections", "soft_attention"} <= list_ablations(paper).keys()
+    soft = choose_recipe("default", "tiny", {"attention": "soft"})
+    assert "hard_attention" in list_ablations(soft)
+
+
+def test_without_a_condition_nothing_is_asked() -> None:
+    base = choose_recipe("default", "tiny", {})
+    blind = with_settings(base, list_ablations(base)["unconditioned"].settings)
+    for term in ("guide", "control", "stay", "keep", "control_realism"):
+        assert blind.weight(term) == 0
+    assert blind.weight("mix") == base.weight("mix")
+    assert not blind.structure["conditioned"]
+
+
+def _run(small_run, output: Path, **more):
+    return run_ablations(
+        small_run.data, output, arch="tiny", settings=small_run.settings, size=32, cpu=True,
+        judge_epochs=1, **more,
+    )  # fmt: skip
+
+
+def test_finished_ones_are_read_and_the_table_grows(small_run, tmp_path: Path) -> None:
+    first = _run(small_run, tmp_path, only=["full"])
+    assert [row["name"] for row in first] == ["full"]
+    assert (first[0]["paper_z_o"], first[0]["paper_z_n"]) == (65.04, 19.65)
+    marks = {p: p.stat().st_mtime_ns for p in (tmp_path / "full").iterdir()}
+    judge = (tmp_path / "judge.safetensors").read_bytes()
+    second = _run(small_run, tmp_path, only=["full", "one_codebook"])
+    assert [row["name"] for row in second] == ["full", "one_codebook"]
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "full").iterdir()} == marks
+    assert (tmp_path / "judge.safetensors").read_bytes() == judge
+    assert second[0] == first[0]
+    with open(tmp_path / "ablations.csv", newline="") as file:
+        written = list(csv.DictReader(file))
+    assert [row["name"] for row in written] == ["full", "one_codebook"]
+    assert float(written[1]["z_n_linear_accuracy"]) == second[1]["z_n_linear_accuracy"]
+    # One codebook: both codes are the same.
+    assert second[1]["z_o_linear_accuracy"] == second[1]["z_n_linear_accuracy"]
+    table = (tmp_path / "ablations.md").read_text()
+    assert ablation_table(second) in table
+    assert "33.01 / 33.01" in table
+
+
+def test_one_that_fails_is_noted(small_run, tmp_path: Path, monkeypatch) -> None:
+    from dismix.generator import start_run
+
+    plain = start_run.train_generator
+
+    def fails(manifest, run, **more):
+        if Path(run).name == "no_reversal":
+            raise DisMixError("the term 'x' is not finite")
+        return plain(manifest, run, **more)
+
+    monkeypatch.setattr(start_run, "train_generator", fails)
+    rows = _run(small_run, tmp_path, only=["no_reversal", "full"])
+    assert [row["name"] for row in rows] == ["full", "no_reversal"]
+    assert "not finite" in rows[1]["failed"]
+    assert "failed: the term 'x'" in (tmp_path / "ablations.md").read_text()
+
+
+def test_an_unknown_name_offers_near_ones(small_run, tmp_path: Path) -> None:
+    with pytest.raises(DisMixError, match="no_reversal"):
+        _run(small_run, tmp_path, only=["no_reversl"])
+
+
+@pytest.mark.slow
+def test_all_of_them_train(small_run, tmp_path: Path) -> None:
+    rows = _run(small_run, tmp_path)
+    assert len(rows) == 8
+    assert not [row for row in rows if "failed" in row]
