@@ -12,6 +12,7 @@ from toy import SMALL, toy_settings, toy_split, train_toy
 from dismix.errors import DisMixError
 from dismix.graders.base import Grader
 from dismix.graders.evaluation import clean_batches, evaluate
+from dismix.graders.export import export_grader
 from dismix.graders.registry import GRADERS, create_grader
 from dismix.graders.saving import load_grader, save_grader
 from dismix.graders.settings import PRESETS, choose_settings
@@ -188,6 +189,21 @@ def test_forty_ordered_images_are_learned(name, tmp_path):
     train_toy(tmp_path, settings)
     grader = load_grader(tmp_path)
     assert evaluate(grader, toy_split())["accuracy"] > 0.95
+
+
+@pytest.mark.slow
+@every_method
+def test_exports_equal_the_model(name, tmp_path):
+    grader = fitted(name)
+    grader.about = {"size": 32}
+    if not grader.exportable:
+        with pytest.raises(DisMixError, match="cannot be exported"):
+            export_grader(grader, tmp_path / "model.pt2")
+        return
+    assert export_grader(grader, tmp_path / "model.pt2") <= 1e-4
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    assert export_grader(grader, tmp_path / "model.onnx") <= 1e-4
 
 
 def test_unknown_methods_and_settings_offer_near_names():

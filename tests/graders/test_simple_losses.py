@@ -12,7 +12,7 @@ from dismix.graders.or_cnn import LevelsLoss
 from dismix.graders.pooled import grades_from_levels
 from dismix.graders.registry import create_grader
 from dismix.graders.sord import SordLoss
-from dismix.labels import OrdinalTarget
+from dismix.labels import OrdinalTarget, monotone_levels
 
 C = 5
 
@@ -123,6 +123,11 @@ def test_levels_that_cross_become_a_law():
     assert grades.label.tolist() == [1, 0]
     assert grades.rank.tolist() == pytest.approx([1.6, 0.8])
     assert grades.probabilities[0].tolist() == pytest.approx([0.1, 0.6, 0.0, 0.2, 0.1], abs=1e-6)
+
+
+def test_running_minimum_is_that_of_the_labels():
+    levels = torch.rand(50, 4, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(grades_from_levels(levels).rank, monotone_levels(levels).sum(-1))
 
 
 def test_corn_levels_are_products():

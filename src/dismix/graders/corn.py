@@ -59,4 +59,4 @@ class CornGrader(PooledGrader):
 
     def grades(self, logits: Tensor) -> Grades:
         """Return grades from conditional logits (B, C-1)."""
-        return grades_from_levels(logits.sigmoid().cumprod(-1))
+        return grades_from_levels(F.logsigmoid(logits).cumsum(-1).exp())

@@ -68,7 +68,7 @@ def export_grader(grader: Grader, path: str | Path) -> float:
         warnings.simplefilter("ignore")
         program = _traced(model, _images(grader, 2, seed=0), grader.name)
         if form == "onnx":
-            _write_onnx(program, temporary)
+            _write_onnx(program, temporary, grader.name)
         else:
             torch.export.save(program, str(temporary))
         # Another batch size than the traced one, so that a fixed size would show.
@@ -110,15 +110,21 @@ def _traced(model: nn.Module, images: Tensor, name: str) -> Any:
         ) from error
 
 
-def _write_onnx(program: Any, path: Path) -> None:
+def _write_onnx(program: Any, path: Path, name: str) -> None:
     import logging
 
-    # It logs every rewriting step.
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    made = torch.onnx.export(
-        program, (), input_names=["images"], output_names=["probabilities", "rank"],
-        dynamo=True, verbose=False,
-    )  # fmt: skip
+    # They log every step of rewriting.
+    for library in ("torch.onnx", "onnxscript", "onnx_ir"):
+        logging.getLogger(library).setLevel(logging.ERROR)
+    try:
+        made = torch.onnx.export(
+            program, (), input_names=["images"], output_names=["probabilities", "rank"],
+            dynamo=True, verbose=False,
+        )  # fmt: skip
+    except torch.onnx.errors.OnnxExporterError as error:
+        raise DisMixError(
+            f"'{name}' uses an operation that ONNX lacks", cure="export it as .pt2"
+        ) from error
     assert made is not None
     # One file: weights beside it would be left behind when it is copied.
     made.save(str(path), external_data=False)

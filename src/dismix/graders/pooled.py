@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from dismix.graders.backbones import Backbone
 from dismix.graders.base import Grader, GraderConfig, Grades, Stage
-from dismix.labels import OrdinalTarget, monotone_levels, probs_from_levels
+from dismix.labels import OrdinalTarget, probs_from_levels
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,17 @@ def grades_from_levels(levels: Tensor) -> Grades:
         >>> grades_from_levels(torch.tensor([[0.9, 0.6, 0.2]])).label.tolist()
         [2]
     """
-    levels = monotone_levels(levels)
+    levels = _running_minimum(levels)
     probs = probs_from_levels(levels)
     return Grades(probs, levels.sum(-1), (levels > 0.5).sum(-1), entropy(probs))
+
+
+def _running_minimum(levels: Tensor) -> Tensor:
+    """Do what `monotone_levels` does, in operations that ONNX has."""
+    columns = [levels.float()[:, 0]]
+    for k in range(1, levels.shape[1]):
+        columns.append(torch.minimum(columns[-1], levels.float()[:, k]))
+    return torch.stack(columns, 1)
 
 
 def entropy(probabilities: Tensor) -> Tensor:
