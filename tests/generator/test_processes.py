@@ -1,0 +1,85 @@
+"""Several processes: one guide, the same weights everywhere, and a guide that outlives a kill."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from dismix.errors import DisMixError
+from dismix.generator.processes import trained_once
+from dismix.generator.start_run import train_generator
+from dismix.generator.training import make_accelerator
+
+
+def test_a_network_is_trained_once_and_then_read(tmp_path: Path) -> None:
+    calls = []
+
+    def train() -> nn.Linear:
+        calls.append(1)
+        return nn.Linear(3, 2)
+
+    path, accelerator = tmp_path / "guide.safetensors", make_accelerator(cpu=True)
+    first = trained_once(path, train, lambda: nn.Linear(3, 2), accelerator)
+    again = trained_once(path, train, lambda: nn.Linear(3, 2), accelerator)
+    assert len(calls) == 1
+    assert torch.equal(first.weight, again.weight)
+    assert not again.weight.requires_grad
+    with pytest.raises(DisMixError, match="delete it"):
+        trained_once(path, train, lambda: nn.Linear(4, 2), accelerator)
+
+
+def test_a_resumed_run_learns_under_the_same_guide(small_run, tmp_path: Path) -> None:
+    def train(epochs: int, **more: bool) -> None:
+        settings = {**small_run.settings, "epochs": epochs}
+        train_generator(
+            small_run.data, tmp_path, arch="tiny", settings=settings, size=32, cpu=True, **more
+        )
+
+    train(1)
+    guide = tmp_path / "guide.safetensors"
+    assert guide.stat().st_size > 0
+    kept = guide.stat().st_mtime_ns
+    train(1, resume=True)
+    assert guide.stat().st_mtime_ns == kept
+    described = json.loads((tmp_path / "run.json").read_text())
+    assert len(described["provenance"]["resumed"]) == 1
+    with pytest.raises(DisMixError, match="started with another recipe"):
+        train(2, resume=True)
+    # Another start must not learn under what a killed run left.
+    (tmp_path / "last.safetensors").unlink()
+    train(2)
+    assert guide.stat().st_mtime_ns != kept
+
+
+@pytest.mark.slow
+def test_two_processes_share_guide_and_weights(small_run, tmp_path: Path) -> None:
+    script = str(Path(__file__).parent / "pair.py")
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    where = [str(small_run.data), str(tmp_path / "two"), str(small_run.cache)]
+    launch = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=29612"]
+    subprocess.run([sys.executable, *launch, script, *where], check=True, env=env)
+    first, second = (load_file(tmp_path / "two" / f"rank{r}.safetensors") for r in (0, 1))
+    assert first.keys() == second.keys()
+    assert [key for key in first if key.startswith("guide.")]
+    for key in first:
+        if not key.endswith("usage.counts"):
+            assert torch.equal(first[key], second[key]), key
+    where[1] = str(tmp_path / "one")
+    subprocess.run([sys.executable, script, *where], check=True, env=env)
+    one = load_file(tmp_path / "one" / "rank0.safetensors")
+    for key in (key for key in one if key.startswith("guide.")):
+        assert torch.equal(one[key], first[key]), key
+    # Partners of the mixes are neighbours within a process's share, and the guide's views have
+    # other noise, so the two trainings are alike and not equal.
+    lines = [
+        json.loads((tmp_path / name / "metrics.jsonl").read_text().splitlines()[-1])
+        for name in ("one", "two")
+    ]
+    for name in ("reconstruct", "mix", "guide"):
+        assert lines[1][name] == pytest.approx(lines[0][name], rel=0.25), name
