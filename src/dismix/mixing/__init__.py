@@ -5,23 +5,67 @@ without loading torch.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-_WHERE = {
+_HOMES = {
     "MIXERS": "registry",
-    "create_mixer": "registry",
-    "Mixer": "base",
+    "AlignMixup": "alignmixup",
+    "CachedEditor": "editors",
+    "CoMixup": "comixup",
+    "CutMix": "cutmix",
+    "DiffuseMix": "diffusemix",
+    "DiffusersEditor": "editors",
+    "FilterMix": "diffusemix",
+    "GuidedMixup": "guidedmixup",
+    "ManifoldMixup": "manifold_mixup",
     "MixInfo": "info",
-    "PairMixer": "pairs",
+    "Mixer": "base",
     "Mixup": "mixup",
+    "OrdinalManifoldMixup": "manifold_mixup",
+    "OrdinalPairSampler": "sampler",
+    "PuzzleMix": "puzzlemix",
+    "RankMixupLoss": "rankmixup",
+    "ResizeMix": "resizemix",
+    "SUMix": "sumix",
+    "TimmCompat": "adapters",
+    "as_collate": "adapters",
+    "create_mixer": "registry",
+    "gradient_saliency": "saliency",
+    "spectral_saliency": "saliency",
 }
+
+if TYPE_CHECKING:
+    from dismix.mixing.adapters import TimmCompat as TimmCompat
+    from dismix.mixing.adapters import as_collate as as_collate
+    from dismix.mixing.alignmixup import AlignMixup as AlignMixup
+    from dismix.mixing.base import Mixer as Mixer
+    from dismix.mixing.comixup import CoMixup as CoMixup
+    from dismix.mixing.cutmix import CutMix as CutMix
+    from dismix.mixing.diffusemix import DiffuseMix as DiffuseMix
+    from dismix.mixing.diffusemix import FilterMix as FilterMix
+    from dismix.mixing.editors import CachedEditor as CachedEditor
+    from dismix.mixing.editors import DiffusersEditor as DiffusersEditor
+    from dismix.mixing.guidedmixup import GuidedMixup as GuidedMixup
+    from dismix.mixing.info import MixInfo as MixInfo
+    from dismix.mixing.manifold_mixup import ManifoldMixup as ManifoldMixup
+    from dismix.mixing.manifold_mixup import OrdinalManifoldMixup as OrdinalManifoldMixup
+    from dismix.mixing.mixup import Mixup as Mixup
+    from dismix.mixing.puzzlemix import PuzzleMix as PuzzleMix
+    from dismix.mixing.rankmixup import RankMixupLoss as RankMixupLoss
+    from dismix.mixing.registry import MIXERS as MIXERS
+    from dismix.mixing.registry import create_mixer as create_mixer
+    from dismix.mixing.resizemix import ResizeMix as ResizeMix
+    from dismix.mixing.saliency import gradient_saliency as gradient_saliency
+    from dismix.mixing.saliency import spectral_saliency as spectral_saliency
+    from dismix.mixing.sampler import OrdinalPairSampler as OrdinalPairSampler
+    from dismix.mixing.sumix import SUMix as SUMix
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'dismix.mixing' has no attribute '{name}'")
-    return getattr(import_module(f"dismix.mixing.{_WHERE[name]}"), name)
+    if name in _HOMES:
+        return getattr(import_module(f"dismix.mixing.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'dismix.mixing' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_WHERE])
+    return sorted([*globals(), *_HOMES])

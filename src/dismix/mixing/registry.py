@@ -69,6 +69,16 @@ for _entry in (
         "a model for saliency='grad' only",
     ),
     MixerEntry(
+        "diffusemix", _HERE + "diffusemix:DiffuseMix", "joined with an edited twin and a fractal",
+        "Islam et al., CVPR 2024", "reads a cache; 100 diffusion steps an image to fill it",
+        "an editor: a local InstructPix2Pix, extra [diffusemix]",
+    ),
+    MixerEntry(
+        "filtermix", _HERE + "diffusemix:FilterMix",
+        "DiffuseMix's layout with plain filters (no diffusion)",
+        "none", "filters and a fractal",
+    ),
+    MixerEntry(
         "manifold_mixup", _HERE + "manifold_mixup:ManifoldMixup", "mixup of a hidden layer",
         "Verma et al., ICML 2019", "one blend", "a model",
     ),
