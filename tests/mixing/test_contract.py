@@ -51,6 +51,14 @@ def batch(size: int = 7, channels: int = 3, height: int = 32, width: int = 32):
     return images, torch.randint(RANKS, (size,), generator=generator)
 
 
+@pytest.fixture(autouse=True)
+def _trained_generator(toy_run, monkeypatch) -> None:
+    def make_dismix(channels: int, **options: Any) -> Mixer:
+        return create_mixer("dismix", RANKS, run=toy_run, **options)
+
+    monkeypatch.setitem(MAKERS, "dismix", make_dismix)
+
+
 @pytest.fixture(params=list(MIXERS))
 def name(request) -> str:
     return request.param

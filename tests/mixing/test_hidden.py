@@ -98,10 +98,11 @@ def test_layers_are_found():
     import_torchvision()
     import timm
 
-    resnet = timm.create_model("resnet18", num_classes=5)
+    with torch.device("meta"):
+        resnet = timm.create_model("resnet18", num_classes=5)
+        vgg = timm.create_model("vgg11", num_classes=5)
     assert hidden_layers(resnet)[-1] == "layer4"
     assert spread_layers(hidden_layers(resnet), 2) == ["layer1", "layer3"]
-    vgg = timm.create_model("vgg11", num_classes=5)
     assert all(name.startswith("features.") for name in hidden_layers(vgg))
 
 

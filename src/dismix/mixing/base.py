@@ -98,7 +98,7 @@ class Mixer(nn.Module):
         saliency_fn: See :class:`ModelAccess`.
 
     A sub-class writes :meth:`draw` and :meth:`replay`; :class:`~dismix.mixing.pairs.PairMixer`
-    does that for mixers of two images.
+    does that for mixers that make one picture of two.
 
     Attributes:
         last: :class:`MixInfo` of the latest call.

@@ -28,7 +28,7 @@ from dismix.labels import OrdinalTarget
 from dismix.mixing.base import Draws, ModelAccess, onto
 from dismix.mixing.editors import FILTERS, CachedEditor, DiffusersEditor, Editor, FilterEditor
 from dismix.mixing.fractals import fractal_like
-from dismix.mixing.pairs import Blend, PairMixer
+from dismix.mixing.pairs import Blend, RowMixer
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def spoiled(images: Tensor, limit: float = 0.9) -> Tensor:
     return (black > limit) | (white > limit)
 
 
-class DiffuseMix(PairMixer):
+class DiffuseMix(RowMixer):
     """Join an image with its edited twin and blend in a fractal; labels stay.
 
     Args:

@@ -10,6 +10,7 @@ taken on maps of at most 64 x 64 (a gigabyte less); equal shares where both maps
 images of one channel. With ``p_mode="sample"`` the cycle goes through the drawn images.
 """
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -22,6 +23,11 @@ from dismix.mixing.base import Draws, ModelAccess, onto
 from dismix.mixing.pairing import PairingRule
 from dismix.mixing.pairs import Blend, PairMixer
 from dismix.mixing.saliency import find_saliency, gaussian_blur, spectral_saliency, unit_sum
+
+
+@dataclass(frozen=True)
+class GuidedDraws(Draws):
+    """Draws whose partners are chosen by the maps; the drawn one is for a lone image."""
 
 
 def greedy_cycle(distances: Tensor) -> Tensor:
@@ -93,9 +99,8 @@ class GuidedMixup(PairMixer):
         clean_lam: float = 0.0,
         **options: Any,
     ) -> None:
-        self.greedy = pairing == "saliency_greedy"
-        greedy = self.greedy
-        super().__init__(num_ranks, pairing="random" if self.greedy else pairing, **options)
+        greedy = pairing == "saliency_greedy"
+        super().__init__(num_ranks, pairing="random" if greedy else pairing, **options)
         self.greedy = greedy
         if saliency not in ("sr", "grad"):
             raise DisMixError(f"unknown saliency '{saliency}'", cure="choose sr or grad")
@@ -103,6 +108,11 @@ class GuidedMixup(PairMixer):
             raise DisMixError(f"blur must be odd and distance_size positive, got {blur}")
         self.saliency, self.blur, self.sigma = saliency, blur, sigma
         self.distance_size, self.clean_lam = distance_size, clean_lam
+
+    def draw(self, images: Tensor, target: OrdinalTarget) -> Draws:
+        """Draw rows; partners too, for when the maps do not choose them."""
+        draws = super().draw(images, target)
+        return GuidedDraws(**vars(draws)) if self.greedy else draws
 
     def draw_lam(self, count: int) -> Tensor:
         """Return a half for all: the pictures decide."""
@@ -133,7 +143,7 @@ class GuidedMixup(PairMixer):
             maps, clean_loss = self.maps(images[there], target[there], access)
         partner = draws.partner
         first, second = place.chunk(2)
-        if self.greedy and len(draws) > 1:
+        if isinstance(draws, GuidedDraws) and len(draws) > 1:
             with torch.autocast(images.device.type, enabled=False):
                 apart = map_distances(maps, self.distance_size)
             second = greedy_cycle(apart)

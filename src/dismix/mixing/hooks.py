@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from dismix.errors import DisMixError
 from dismix.mixing.base import Draws
-from dismix.mixing.pairs import PairMixer
+from dismix.mixing.pairs import RowMixer
 from dismix.registry import near_names
 
 Mixing = Callable[[Tensor], Tensor]
@@ -83,7 +83,7 @@ class OneShot:
         return self.mixing(output)
 
 
-class HiddenMixer(PairMixer):
+class HiddenMixer(RowMixer):
     """Base of mixers that act on a hidden layer.
 
     Args:

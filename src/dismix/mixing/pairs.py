@@ -47,8 +47,8 @@ def draw_beta(alpha: float, count: int, generator: torch.Generator) -> Tensor:
     return lam.float()
 
 
-class PairMixer(Mixer):
-    """Base of mixers that make one image of two; sub-classes write :meth:`blend`."""
+class RowMixer(Mixer):
+    """Base of mixers that replace rows one by one; sub-classes write :meth:`blend`."""
 
     def draw(self, images: Tensor, target: OrdinalTarget) -> Draws:
         """Draw rows, partners and ratios; :meth:`draw_more` adds what a method needs."""
@@ -80,6 +80,10 @@ class PairMixer(Mixer):
         blend = self.blend(images, target, draws, access)
         partner = draws.partner if blend.partner is None else blend.partner
         return assemble(self.method, images, target, draws, blend, partner)
+
+
+class PairMixer(RowMixer):
+    """Base of mixers that make one picture of two."""
 
 
 def assemble(

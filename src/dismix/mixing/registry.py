@@ -42,6 +42,11 @@ MIXERS: Registry[MixerEntry] = Registry("mixer")
 _HERE = "dismix.mixing."
 for _entry in (
     MixerEntry(
+        "dismix", _HERE + "dismix:DisMix", "severity and appearance mixed apart, then decoded",
+        "DisMix", "reads decoded mixes from a pool, or decodes the mixed images",
+        "a trained generator (run=)",
+    ),
+    MixerEntry(
         "mixup", _HERE + "mixup:Mixup", "weighted mean of two images",
         "Zhang et al., ICLR 2018", "one blend",
     ),
