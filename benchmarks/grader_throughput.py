@@ -1,0 +1,149 @@
+"""Does the training loop keep up with a bare forward, backward and step of the same network?
+
+Images are on the device for both. The bare loop repeats one batch: no order, augmentation,
+averaging, schedule or log. The rate of the loop is that of its own log, epochs after the first.
+
+    DISMIX_WEIGHTS=weights python benchmarks/grader_throughput.py --backbone vgg16 --method ce
+    python benchmarks/grader_throughput.py --backbone tf_efficientnet_lite0 --processes 1 2 4
+
+With --processes the loop runs in several processes at once, as `--seeds` does, and the sum of
+their rates is compared with one alone.
+"""
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dismix.generator.images import SplitImages
+from dismix.graders.base import Grader
+from dismix.graders.plan import begin_stage
+from dismix.graders.registry import create_grader
+from dismix.graders.settings import TrainSettings, choose_settings
+from dismix.graders.training import Training, make_accelerator, run_training
+from dismix.labels import OrdinalTarget
+from dismix.provenance import provenance
+
+
+def made_up(count: int, size: int, device: torch.device) -> SplitImages:
+    """Return random images of five grades on the device."""
+    pixels = torch.randint(256, (count, 3, size, size), dtype=torch.uint8).to(device)
+    target = OrdinalTarget.from_labels([i % 5 for i in range(count)], 5)
+    return SplitImages(pixels, target.to(device), False)
+
+
+def build(args: argparse.Namespace, device: torch.device) -> tuple[Grader, TrainSettings]:
+    """Return a grader and its settings; weights do not matter for speed."""
+    settings = choose_settings(
+        args.method,
+        changes={"backbone": args.backbone, "weights": "none", "epochs": args.epochs,
+                 "size": args.size, "batch_size": args.batch, "validate_every": 10**6},
+    )  # fmt: skip
+    grader = create_grader(
+        args.method, backbone=args.backbone, weights=None, num_ranks=5, **settings.hparams
+    )
+    return grader.to(device), settings
+
+
+def bare_rate(args: argparse.Namespace, device: torch.device) -> float:
+    """Images a second of forward, backward and step on one batch."""
+    grader, settings = build(args, device)
+    stage = grader.stages[-1]
+    optimizer = begin_stage(grader, stage, settings)
+    split = made_up(args.batch, args.size, device)
+    images = split.images(torch.arange(args.batch), device)
+    if device.type == "cuda":
+        torch.backends.cudnn.benchmark = True
+        grader.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        images = images.contiguous(memory_format=torch.channels_last)
+    grader.train()
+    grader.start_epoch(0)
+
+    def step() -> None:
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            loss = grader.training_loss(images, split.target, stage)["loss"]
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+    wait = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
+    for _ in range(5):
+        step()
+    rates = []
+    for _ in range(3):
+        wait()
+        start = time.perf_counter()
+        for _ in range(args.steps):
+            step()
+        wait()
+        rates.append(args.batch * args.steps / (time.perf_counter() - start))
+    return max(rates)
+
+
+def loop_rate(args: argparse.Namespace, device: torch.device) -> float:
+    """Images a second of the training loop: the median of the epochs after the first."""
+    grader, settings = build(args, device)
+    split = made_up(args.batch * args.steps, args.size, device)
+    with tempfile.TemporaryDirectory() as folder:
+        run_training(
+            Training(grader, settings), split, made_up(args.batch, args.size, device),
+            Path(folder), make_accelerator(cpu=device.type == "cpu"),
+        )  # fmt: skip
+        lines = (Path(folder) / "metrics.jsonl").read_text().splitlines()
+    return statistics.median(json.loads(line)["images_per_second"] for line in lines[1:])
+
+
+def _in_process(args: argparse.Namespace, device: str, start: Any, rates: Any) -> None:
+    torch.set_num_threads(1)
+    build(args, torch.device(device))
+    start.wait()
+    rates.put(loop_rate(args, torch.device(device)))
+
+
+def together(args: argparse.Namespace, device: torch.device, processes: int) -> float:
+    """Sum of the rates of several processes that train at once."""
+    context = multiprocessing.get_context("spawn")
+    start, rates = context.Barrier(processes), context.Queue()
+    children = [
+        context.Process(target=_in_process, args=(args, str(device), start, rates))
+        for _ in range(processes)
+    ]
+    for child in children:
+        child.start()
+    found = [rates.get() for _ in children]
+    for child in children:
+        child.join()
+    return sum(found)
+
+
+def main() -> None:
+    """Print one JSON line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--method", default="ce")
+    parser.add_argument("--backbone", default="vgg16")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--size", type=int, default=256)
+    parser.add_argument("--steps", type=int, default=40, help="steps an epoch")
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--processes", type=int, nargs="*", default=[])
+    args = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    bare, loop = bare_rate(args, device), loop_rate(args, device)
+    record: dict[str, Any] = {
+        "method": args.method, "backbone": args.backbone, "batch": args.batch, "size": args.size,
+        "bare_images_per_second": round(bare, 1), "loop_images_per_second": round(loop, 1),
+        "share": round(loop / bare, 3),
+    }  # fmt: skip
+    if args.processes:
+        record["at_once"] = {n: round(together(args, device, n), 1) for n in args.processes}
+    print(json.dumps({**record, "provenance": provenance()}))
+
+
+if __name__ == "__main__":
+    main()
