@@ -63,6 +63,7 @@ class Training:
         seed: Seed of all choices.
         epoch: Epochs done.
         best: Best score and its epoch so far.
+        perceptual: LPIPS, for validation.
     """
 
     model: Generator
@@ -74,6 +75,7 @@ class Training:
     seed: int
     epoch: int = 0
     best: dict[str, float] = field(default_factory=lambda: {"score": -math.inf, "epoch": -1})
+    perceptual: LPIPS | None = None
 
     @property
     def reader(self) -> Reader:
@@ -161,7 +163,11 @@ def build_training(
         ),
     }
     average = AveragedWeights(model, recipe.ema)
-    return Training(model, critics, objective, average, optimizers, recipe, seed)
+    # What is compiled for one shape would be compiled again for validation's.
+    read_by = None if recipe.compile else perceptual
+    return Training(
+        model, critics, objective, average, optimizers, recipe, seed, perceptual=read_by
+    )
 
 
 def _make_fast(
@@ -241,8 +247,9 @@ def run_training(
         if last or training.epoch % recipe.evaluate_every == 0:
             with training.average.applied():
                 metrics |= validate(
-                    training.model, training.reader, train, val, training.seed, accelerator.device
-                )
+                    training.model, training.reader, train, val, training.seed,
+                    accelerator.device, training.perceptual,
+                )  # fmt: skip
                 if metrics["score"] > training.best["score"]:
                     training.best = {"score": metrics["score"], "epoch": training.epoch}
                     if accelerator.is_main_process:

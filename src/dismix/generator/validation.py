@@ -5,10 +5,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from dismix.generator.fidelity import psnr
+from dismix.generator.fidelity import psnr, ssim
 from dismix.generator.images import SplitImages
 from dismix.generator.mixing_accuracy import draw_pairs, mixing_accuracy
 from dismix.generator.model import Generator
+from dismix.generator.perceptual import LPIPS
 from dismix.generator.step_draws import step_rng
 
 Reader = Callable[[Tensor], Tensor]
@@ -23,8 +24,9 @@ def validate(
     val: SplitImages,
     seed: int,
     device: torch.device,
+    perceptual: LPIPS | None = None,
 ) -> dict[str, float]:
-    """Return mixing accuracy on both splits, PSNR on validation, and the score.
+    """Return mixing accuracy on both splits, fidelity on validation, and the score.
 
     Args:
         model: Generator in evaluation mode.
@@ -33,6 +35,7 @@ def validate(
         val: Validation split.
         seed: Decides the pairs, the same at every call.
         device: Where to compute.
+        perceptual: LPIPS on the same device, or None to leave that out.
     """
     metrics: dict[str, float] = {}
     for number, (name, split) in enumerate((("train", train), ("val", val)), start=1):
@@ -43,8 +46,19 @@ def validate(
         draws = draw_pairs(len(rows), PAIRS, rng)
         metrics[f"mixing_accuracy_{name}"] = mixing_accuracy(model, reader, images, target, draws)
         if name == "val":
-            made = [model.decode(model.encode(part)) for part in torch.split(images, 32)]
-            metrics["psnr_val"] = float(psnr(torch.cat(made).clamp(-1, 1), images).mean())
+            metrics |= _fidelity(model, images, perceptual)
     # paper: it chooses by the mixing accuracy on training pairs, which rewards overfitting.
     metrics["score"] = metrics["mixing_accuracy_val"]
     return metrics
+
+
+def _fidelity(model: Generator, images: Tensor, perceptual: LPIPS | None) -> dict[str, float]:
+    sums = {"psnr_val": 0.0, "ssim_val": 0.0}
+    for part in torch.split(images, 32):
+        made = model.decode(model.encode(part)).float().clamp(-1, 1)
+        sums["psnr_val"] += float(psnr(made, part).sum())
+        sums["ssim_val"] += float(ssim(made, part).sum())
+        if perceptual is not None:
+            total = sums.get("lpips_val", 0.0)
+            sums["lpips_val"] = total + float(perceptual(made, part).sum())
+    return {name: total / len(images) for name, total in sums.items()}

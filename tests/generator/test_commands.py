@@ -1,0 +1,62 @@
+"""`dismix generator` as a user types it."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from dismix.cli import main
+
+
+@pytest.fixture
+def dismix(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["dismix", "generator", *map(str, arguments)])
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def test_evaluate_prints_and_writes(dismix, small_run, tmp_path: Path) -> None:
+    out = tmp_path / "found.json"
+    judge = tmp_path / "judge.safetensors"
+    code, printed, _ = dismix(
+        "evaluate", small_run.run, "-o", out, "--split", "val", "--judge", judge,
+        "--judge-epochs", 1, "--cpu", "-q",
+    )  # fmt: skip
+    assert code == 0
+    assert "12 val images, encoded without labels" in printed
+    assert json.loads(out.read_text())["split"] == "val"
+    assert judge.is_file()
+    assert out.with_suffix(".jpg").is_file()
+
+
+def test_ablate_prints_the_paper_beside_ours(dismix, small_run, tmp_path: Path) -> None:
+    settings = [f"--set={name}={value}" for name, value in small_run.settings.items()]
+    code, printed, errors = dismix(
+        "ablate", small_run.data, "-o", tmp_path, "--arch", "tiny", "--size", 32, "--cpu", "-q",
+        "--only", "no_reversal", "--judge-epochs", 0, *settings,
+    )  # fmt: skip
+    assert code == 0, errors
+    assert "| no_reversal |" in printed
+    assert "62.13 / 22.95" in printed
+    code, _, errors = dismix("ablate", small_run.data, "-o", tmp_path, "--only", "nothing")
+    assert code == 2
+    assert errors.startswith("error: unknown ablation 'nothing'")
+
+
+def test_tensorboard_is_asked_for_before_anything_is_done(
+    dismix, small_run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    code, _, errors = dismix("train", small_run.data, "-o", tmp_path / "run", "--tensorboard")
+    assert code == 2
+    assert "pip install 'dismix[tensorboard]'" in errors
+    assert not (tmp_path / "run").exists()
