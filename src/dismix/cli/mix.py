@@ -44,16 +44,10 @@ class Figure(StrEnum):
     """What to draw."""
 
     policies = "policies"
-    strip = "strip"
+    # Not `strip`, which text has already.
+    lam_strip = "strip"
     transition = "transition"
     mixers = "mixers"
-
-
-class JudgeKind(StrEnum):
-    """The independent grader."""
-
-    vgg16 = "vgg16"
-    conv = "conv"
 
 
 @app.command()
@@ -141,9 +135,12 @@ def quality(
     run: Run,
     output: Annotated[Path, typer.Option("-o", "--output", help="HTML file to write.")],
     judge: Annotated[
-        JudgeKind, typer.Option(help="vgg16 (needs its weights), or conv for small pictures.")
-    ] = JudgeKind.vgg16,
-    epochs: Annotated[int, typer.Option(help="Passes of the judge's training.", min=1)] = 30,
+        Path | None,
+        typer.Option(help="A judge's file: read when it is there, else trained and kept."),
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option("--judge-epochs", help="Passes of the judge's training.", min=1)
+    ] = None,
     pairs: Annotated[int, typer.Option(help="Pairs to mix.", min=2)] = 200,
     manifest: Data = None,
     seed: Seed = 0,
@@ -156,7 +153,7 @@ def quality(
 
     with bar(quiet=quiet) as progress:
         lines = write_quality(
-            run, output, judge=judge.value, epochs=epochs, pairs=pairs, manifest=manifest,
+            run, output, judge=judge, epochs=epochs, pairs=pairs, manifest=manifest,
             seed=seed, device=device, progress=progress,
         )  # fmt: skip
     for line in lines:

@@ -1,0 +1,34 @@
+"""Figures: the right shape, pictures that are what the captions say, and named mistakes."""
+
+import numpy as np
+import pytest
+import torch
+
+from dismix.errors import DisMixError
+from dismix.mixing.showing import LABEL, MARGIN, draw_figure, headed_grid
+
+
+@pytest.mark.parametrize("figure", ["policies", "strip", "mixers", "transition"])
+def test_every_figure_is_drawn(figure, toy_run):
+    picture = draw_figure(toy_run, figure, cache=toy_run.parent / "cache")
+    assert picture.width > 400
+    again = draw_figure(toy_run, figure, cache=toy_run.parent / "cache")
+    assert np.array_equal(np.asarray(picture), np.asarray(again))
+
+
+def test_pictures_lie_under_their_headers():
+    pictures = [[np.full((32, 32, 1), 40 * c, np.uint8) for c in range(3)]]
+    sheet = np.asarray(headed_grid(pictures, [("a", "b")], ["x", "y", "z"]))
+    for column in range(3):
+        left = LABEL + column * (128 + MARGIN)
+        block = sheet[22 + MARGIN : 22 + MARGIN + 128, left : left + 128]
+        assert (block == 40 * column).all()
+
+
+def test_mistakes_are_named(toy_run):
+    cache = toy_run.parent / "cache"
+    with pytest.raises(DisMixError, match="did you mean 'strip'"):
+        draw_figure(toy_run, "stripe", cache=cache)
+    with pytest.raises(DisMixError, match="rank 4 has no neighbour above; choose 0 to 3"):
+        draw_figure(toy_run, rank=4, cache=cache)
+    assert torch.is_grad_enabled()
