@@ -15,56 +15,32 @@ import tempfile
 import time
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
+from PIL import Image
 
-from dismix import Generator, read_manifest
-from dismix.data.phantom import PhantomSpec, build_phantom, measured_severity
-from dismix.data.transforms import from_unit
-from dismix.generator.fidelity import psnr
-from dismix.generator.images import load_split
-from dismix.generator.probes import probe_generator
+from dismix.data.phantom import PhantomSpec, build_phantom
+from dismix.generator.evaluation import evaluate_generator
 from dismix.generator.start_run import train_generator
-from dismix.generator.strips import draw_strip
-from dismix.generator.traverse import nonordinal_traverse, ordinal_traverse
 from dismix.progress import bar
 from dismix.provenance import provenance
-from dismix.show.contact_sheet import save_picture
-
-RANKS = 5
 
 
-def severity(images: torch.Tensor, subject: str) -> NDArray[np.float64]:
-    """Measure the rank factor of images (B, channels, H, W) in [-1, 1], in ranks (B,)."""
-    return np.asarray(measured_severity(from_unit(images).numpy(), subject, RANKS))
-
-
-def measure(model: Generator, data: Path, subject: str) -> dict[str, object]:
+def measure(run: Path, cache: Path) -> dict[str, object]:
     """Return every number of the table."""
-    manifest, device = read_manifest(data), torch.device("cpu")
-    train, test = (load_split(manifest, s, 64, device=device) for s in ("train", "test"))
-    images = test.images(torch.arange(len(test)), device)
-    with torch.no_grad():
-        rebuilt = model.decode(model.encode(images)).clamp(-1, 1)
-    probes = probe_generator(model, train, test)
-    at_ranks = ordinal_traverse(model, images, torch.arange(RANKS).float())
-    found = np.stack([severity(part, subject) for part in at_ranks])
-    lams = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0])
-    looks = nonordinal_traverse(model, images, images.roll(1, 0), None, lams)
-    moved = np.stack([severity(part, subject) for part in looks])
+    found = evaluate_generator(run, device="cpu", cache=cache)
+    shown, judge = found["severity"], found["rank_control"]
     return {
-        "psnr": round(float(psnr(rebuilt, images).mean()), 2),
-        **{name: round(result.accuracy, 3) for name, result in probes.items()},
-        "severity_error_of_reconstructions": round(
-            float(np.abs(severity(rebuilt, subject) - severity(images, subject)).mean()), 3
-        ),
-        "severity_at_ranks": found.mean(1).round(2).tolist(),
-        "images_with_monotone_traverse": round(
-            float((np.diff(found, axis=0) > 0).all(0).mean()), 3
-        ),
-        "nonordinal_mean_change": (moved - moved[0]).mean(1).round(2).tolist(),
-        "nonordinal_mean_absolute_change": np.abs(moved - moved[0]).mean(1).round(2).tolist(),
+        "psnr": found["reconstruction"]["psnr"],
+        **{name: result["accuracy"] for name, result in found["probes"].items()},
+        "z_n_perplexity": found["codebooks"]["nonordinal"]["perplexity"],
+        "severity_error_of_reconstructions": shown["error_of_reconstructions"],
+        "severity_at_ranks": shown["rank_control"]["at_ranks"],
+        "images_with_monotone_traverse": shown["rank_control"]["images_monotone"],
+        "nonordinal_mean_change": shown["look_control"]["mean_change"],
+        "nonordinal_mean_absolute_change": shown["look_control"]["mean_absolute_change"],
+        "judge_accuracy": found["judge"]["accuracy"],
+        "judge_at_ranks": judge["at_ranks"],
+        "judge_slope": judge["slope"],
     }
 
 
@@ -90,13 +66,12 @@ def main() -> None:
             cache=Path(folder) / "cache", progress=progress,
         )  # fmt: skip
         seconds = time.perf_counter() - start
-        model = Generator.load(run)
         record = {"training_seconds": round(seconds), "threads": torch.get_num_threads()}
         record |= {"epoch": best["epoch"], "mixing_accuracy": round(best["score"], 3)}
-        record |= measure(model, data, options.subject)
+        record |= measure(run, Path(folder) / "cache")
         if options.strip:
-            test = load_split(read_manifest(data), "test", 64, device=torch.device("cpu"))
-            save_picture(draw_strip(model, test, 6), options.strip)
+            with Image.open(run / "evaluation.jpg") as strip:
+                strip.save(options.strip)
     print(json.dumps({**record, "settings": settings, **provenance()}, indent=1))
 
 

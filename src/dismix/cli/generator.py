@@ -1,5 +1,6 @@
 """`dismix generator`: train the dual-codebook generator and look at what it learned."""
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -73,13 +74,17 @@ def train(
     texts = dict(_pair(text) for text in settings or [])
     if epochs is not None:
         texts["epochs"] = str(epochs)
-    with bar(quiet=quiet) as progress:
+    # One of several processes speaks for all.
+    silent = int(os.environ.get("RANK", "0")) > 0
+    with bar(quiet=quiet or silent) as progress:
         best = train_generator(
             manifest, run, arch=arch.value, recipe=recipe, settings=texts, size=size,
             weights=weights, seed=seed, resume=resume, cpu=cpu, tensorboard=tensorboard,
             progress=progress,
         )  # fmt: skip
-    typer.echo(f"best mixing accuracy {best['score']:.3f} at epoch {best['epoch']:.0f} -> {run}")
+    if not silent:
+        reached = f"{best['score']:.3f} at epoch {best['epoch']:.0f}"
+        typer.echo(f"best mixing accuracy {reached} -> {run}")
 
 
 def _pair(text: str) -> tuple[str, str]:

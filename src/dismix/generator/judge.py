@@ -33,7 +33,8 @@ from dismix.progress import Progress
 JudgeKind = Literal["conv", "vgg16"]
 #: Side up to which a judge without pretraining is strong enough, and VGG16 sees too little.
 SMALL = 96
-EPOCHS: dict[JudgeKind, int] = {"conv": 30, "vgg16": 30}
+#: Images a judge sees in training, by default: 12 to 100 passes.
+_SEEN: dict[JudgeKind, int] = {"conv": 30_000, "vgg16": 40_000}
 _LR: dict[JudgeKind, float] = {"conv": 8e-3, "vgg16": 1e-4}
 _WIDTHS = (12, 24, 48, 48)
 
@@ -151,6 +152,16 @@ def _small_features() -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
+def default_epochs(kind: JudgeKind, images: int) -> int:
+    """Return passes over so many images: small sets need more.
+
+    Example:
+        >>> default_epochs("vgg16", 351), default_epochs("conv", 1000), default_epochs("conv", 9000)
+        (100, 30, 12)
+    """
+    return min(100, max(12, round(_SEEN[kind] / images)))
+
+
 def train_judge(
     train: SplitImages,
     device: torch.device,
@@ -168,7 +179,7 @@ def train_judge(
     Args:
         train: Training split.
         device: Where to train.
-        epochs: Passes; None is 30.
+        epochs: Passes; None is `default_epochs`.
         kind: See the module.
         lr: Adam's largest learning rate; None is 1e-4 for a pretrained judge, else 8e-3.
         batch_size: Images a step; None is 64 for a pretrained judge, else 50.
@@ -176,7 +187,7 @@ def train_judge(
         weights: See `Judge`.
         progress: Called after each step.
     """
-    epochs, lr = epochs or EPOCHS[kind], lr or _LR[kind]
+    epochs, lr = epochs or default_epochs(kind, len(train)), lr or _LR[kind]
     small = kind == "conv"
     with seeded(seed, device):
         judge = Judge(train.target.num_ranks, kind, weights=weights).to(device)

@@ -290,11 +290,11 @@ def _train_epoch(
     return metrics
 
 
-def _in_words(parts: Mapping[str, Tensor], most: int = 3) -> str:
+def _in_words(parts: Mapping[str, Tensor], most: int = 2) -> str:
     """Return the loss and its largest terms as "weight x value"."""
     values = dict(zip(parts, torch.stack([*parts.values()]).tolist(), strict=True))
     terms = [name.removeprefix("w_") for name in values if name.startswith("w_")]
     own = [name for name in terms if name in TERMS]
     own.sort(key=lambda name: -values[name] * values[f"w_{name}"])
-    shown = " ".join(f"{name} {values['w_' + name]:.2f}x{values[name]:.3f}" for name in own[:most])
-    return f"loss {values['loss']:.3f} = {shown} .."
+    shown = " ".join(f"{name} {values['w_' + name]:.2g}x{values[name]:.3g}" for name in own[:most])
+    return f"loss {values['loss']:.3g} ({shown})"
