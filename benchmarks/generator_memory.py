@@ -5,7 +5,8 @@
 Each size is trained for one epoch in a process of its own, on phantom fundi, with every term of
 the recipe; memory is sampled while the loop runs. Mapped pages of the image store count as
 resident until they are given back (at most 64 MiB at a time) but belong to the system's file
-cache, so anonymous memory is shown as well. On a GPU its peak is shown too.
+cache, so anonymous memory is shown as well. On a GPU its peak is shown too. Time an image is the
+loop's, by the wall clock and, since other work may share the machine, by the processor's.
 """
 
 import argparse
@@ -43,20 +44,28 @@ def train(data: Path, run: Path, arch: str, size: int, settings: dict[str, Any])
     import torch
 
     from dismix.generator.run_log import read_metrics
-    from dismix.generator.start_run import train_generator
+    from dismix.generator.start_run import choose_recipe, train_generator
 
-    sampler = Sampler()
+    sampler, seen = Sampler(), []
+
+    def note(text: str, done: int, total: int) -> None:
+        if text.startswith("training"):
+            seen.append((done, time.process_time()))
+
     sampler.start()
     train_generator(
         data, run, arch=arch, size=size, cache=run.parent / "cache",
-        settings={"epochs": 1, "guide_epochs": 1, "strip_every": 0, **settings},
+        settings={"epochs": 1, "guide_epochs": 1, "strip_every": 0, **settings}, progress=note,
     )  # fmt: skip
     sampler.done.set()
     sampler.join()
+    (first, start), (last, stop) = seen[0], seen[-1]
+    images = (last - first) * choose_recipe("default", arch, settings).batch_size
     found = {
         "peak_rss_mib": round(sampler.peak["VmRSS"] / 1024),
         "peak_anonymous_mib": round(sampler.peak["RssAnon"] / 1024),
-        "ms_an_image": round(1000 / read_metrics(run)[0]["images_per_second"], 2),
+        "ms_an_image": round(1000 / read_metrics(run)[0]["images_per_second"], 1),
+        "processor_ms_an_image": round(1000 * (stop - start) / images, 1),
     }
     if torch.cuda.is_available():
         found["peak_gpu_mib"] = round(torch.cuda.max_memory_allocated() / 2**20)
