@@ -127,8 +127,17 @@ def test_a_broken_file_in_the_cache_is_named(tmp_path):
     images = pictures(1)
     cached(images, ["x"])
     cached.path(images[0], "x").write_bytes(b"not a picture")
+    assert cached(images, ["x"]).shape == images.shape
     with pytest.raises(DisMixError, match="cannot be read"):
-        cached(images, ["x"])
+        CachedEditor(IdentityEditor(), tmp_path)(images, ["x"])
+
+
+def test_memory_of_the_cache_is_bounded(tmp_path):
+    cached = CachedEditor(IdentityEditor(), tmp_path, keep=3)
+    images = pictures(6, 1, 8)
+    for _ in range(2):
+        assert torch.allclose(cached(images, ["x"] * 6), images, atol=1 / 255)
+    assert len(cached._kept) == 3
 
 
 def test_the_mixer_uses_the_cache(tmp_path):

@@ -86,7 +86,8 @@ class Mixer(nn.Module):
     Args:
         num_ranks: C. May be left out when targets come as (B, C) or ``OrdinalTarget``.
         p: Share of images that are replaced by mixes.
-        p_mode: "sample" tosses for each image, "batch" once for the whole batch.
+        p_mode: "sample" replaces each image with probability p, as near to p B of them in a
+            batch as can be; "batch" tosses once for the whole batch.
         pairing: Name of a rule, see :mod:`dismix.mixing.pairing`, or a function.
         target: Form of the targets that come out, see :mod:`dismix.mixing.targets`. It
             also holds for images left alone, except that their law never changes.
@@ -233,7 +234,9 @@ class Mixer(nn.Module):
         if self.p_mode == "batch":
             hit = torch.rand(1, generator=self.generator) < self.p
             return torch.arange(batch if bool(hit) else 0)
-        return (torch.rand(batch, generator=self.generator) < self.p).nonzero().squeeze(1)
+        # As even a count as can be, p for every image: steps of equal cost and shape.
+        count = int(self.p * batch + float(torch.rand(1, generator=self.generator)))
+        return torch.randperm(batch, generator=self.generator)[:count].sort().values
 
     def draw_partners(self, target: OrdinalTarget, rows: Tensor) -> Partners:
         """Draw the partners of some rows: (M,) row numbers of the batch."""

@@ -123,9 +123,11 @@ class CoMixSolver:
         self.tau = weights.tau * size
         self._adjacent = problem.adjacency()
         self._even = (np.arange(size) // problem.side + np.arange(size) % problem.side) % 2 == 0
-        self._parts = np.arange(parts)
+        self._parts = np.arange(parts)[:, None]
+        self._cells = np.arange(size)
+        self._potts = self.beta * (1.0 - np.eye(self.sources))
         # An output whose costs are what they were when it was last solved stays as it is.
-        self._solved: dict[int, tuple[Floats, Ints]] = {}
+        self._solved: dict[int, tuple[Floats, Ints | None]] = {}
 
     def run(self) -> Ints:
         """Return the sources (P, m, N, 2) of every cell of every output."""
@@ -147,69 +149,92 @@ class CoMixSolver:
 
     def improve(self, output: int, halves: bool) -> bool:
         """Give one output of each partition a labelling that costs less, if one is found."""
-        penalty, table = self.penalty(output), self.halves_on_offer(output, halves)
-        known = self._solved.get(output)
-        if known is not None and all(map(np.array_equal, known, (penalty, table))):
+        penalty = self.penalty(output)
+        table = self.halves_on_offer(output) if halves else None
+        if self._seen(output, penalty, table):
             return False
-        self._solved[output] = (penalty, table)
-        unary = self.problem.cost + penalty[:, :, None]
-        now = self.cells[:, output]
-        costs = label_costs(unary, table, self._parts)
-        start = nearest_labels(now, table, costs)
-        found = self.settle(costs, self.beta * label_distances(table, self.sources), start)
-        fresh = cells_of(found, table, self.sources)
-        better = self.cost_of(unary, fresh) < self.cost_of(unary, now) - 1e-12
-        better &= self.problem.real[:, output]
+        unary, now = self.problem.cost + penalty[:, :, None], self.cells[:, output]
+        costs, spread = unary, self._potts
+        if table is not None:
+            costs = label_costs(unary, table)
+            spread = self.beta * label_distances(table, self.sources)
+        start, exact = nearest_labels(now, table, costs)
+        found, before, after = self.settle(costs, spread, start)
+        if not exact:
+            before = self.cost_of(unary, now)
+        better = (after < before - 1e-12) & self.problem.real[:, output]
         if not better.any():
             return False
+        fresh = cells_of(found, table, self.sources)
         self.cells[:, output] = np.where(better[:, None, None], fresh, now)
         filled = used(self.cells[:, output], self.sources)
         self.filled[:, output] = filled * self.problem.real[:, output, None]
         return True
 
+    def _seen(self, output: int, penalty: Floats, table: Ints | None) -> bool:
+        known = self._solved.get(output)
+        self._solved[output] = (penalty, table)
+        if known is None or not np.array_equal(known[0], penalty):
+            return False
+        if table is None or known[1] is None:
+            return table is known[1]
+        return np.array_equal(known[1], table)
+
     def penalty(self, output: int) -> Floats:
         """Return what each source costs more (P, m) since other outputs use it."""
         others = self.filled.sum(1) - self.filled[:, output]
-        load = np.einsum("pij,pj->pi", self.problem.compat, others)
+        load: Floats = (self.problem.compat @ others[:, :, None])[:, :, 0]
         kind = self.problem.weights.tau_type
         if kind == "hard":
-            load = np.where(load > self.tau, load, 0.0)
+            load = load * (load > self.tau)
         elif kind == "soft":
             load = np.maximum(load - self.tau, 0.0)
         paid: Floats = 2 * self.gamma * load + self.gamma * self.discouraged[:, output]
         return paid
 
-    def halves_on_offer(self, output: int, halves: bool) -> Ints:
+    def halves_on_offer(self, output: int) -> Ints:
         """Return pairs (P, 3, 2) among the three most used sources, -1 for none."""
-        table = np.full((len(self._parts), _EXTRA, 2), -1)
-        if not halves:
-            return table
         filled = self.filled[:, output]
         top = np.argsort(-filled, axis=1, kind="stable")[:, :3]
-        there = np.take_along_axis(filled, top, 1) > 0
-        for slot, (i, j) in enumerate(((0, 1), (0, 2), (1, 2))):
-            # A single source, or a third one that is not used, makes no pair.
-            if j < top.shape[1]:
-                table[:, slot] = np.where(there[:, [j]], top[:, [i, j]], -1)
+        there = filled[self._parts, top] > 0
+        if self.sources < 3:
+            room = ((0, 0), (0, 3 - self.sources))
+            top, there = np.pad(top, room), np.pad(there, room)
+        # A single source, or a third one that is not used, makes no pair.
+        offered = there[:, [1, 2, 2]]
+        table: Ints = np.where(offered[..., None], top[:, [[0, 1], [0, 2], [1, 2]]], -1)
         return table
 
-    def settle(self, costs: Floats, spread: Floats, labels: Ints) -> Ints:
-        """Let even, then odd cells take their cheapest label, until they stay."""
+    def settle(self, costs: Floats, spread: Floats, labels: Ints) -> tuple[Ints, Floats, Floats]:
+        """Let even, then odd cells take their cheapest label, until they stay.
+
+        Returns:
+            Labels (P, N), and the costs (P,) before and after.
+        """
         count = np.arange(costs.shape[1])[:, None]
-        quiet = 0
+
+        def field(labels: Ints) -> tuple[Floats, Floats]:
+            beside = costs + spread @ ((labels[:, None] == count) @ self._adjacent)
+            at = (self._parts, labels, self._cells)
+            # Every edge is seen from both its ends.
+            return beside, (costs[at] + beside[at]).sum(1) / 2
+
+        beside, before = field(labels)
+        after, quiet = before, 0
         for turn in range(2 * self.problem.weights.sweeps):
-            hot = (labels[:, None] == count) @ self._adjacent
-            best = (costs + spread @ hot).argmin(1)
-            fresh = np.where(self._even if turn % 2 == 0 else ~self._even, best, labels)
-            quiet = quiet + 1 if np.array_equal(fresh, labels) else 0
-            labels = fresh
-            if quiet == 2:
-                break
-        return labels
+            fresh = np.where(self._even == (turn % 2 == 0), beside.argmin(1), labels)
+            if np.array_equal(fresh, labels):
+                quiet += 1
+                if quiet == 2:
+                    break
+                continue
+            labels, quiet = fresh, 0
+            beside, after = field(labels)
+        return labels, before, after
 
     def cost_of(self, unary: Floats, cells: Ints) -> Floats:
         """Return the cost (P,) of one output's cells (P, N, 2)."""
-        each = unary[self._parts[:, None, None], cells, np.arange(self.places)[:, None]].mean(2)
+        each = unary[self._parts[:, :, None], cells, self._cells[:, None]].mean(2)
         each = each - _HALF_BONUS * (cells[..., 0] != cells[..., 1])
         grid = cells.reshape(len(cells), self.problem.side, self.problem.side, 2)
         border = distance(grid[:, 1:], grid[:, :-1]).sum((1, 2))
@@ -230,44 +255,58 @@ class CoMixSolver:
         return value
 
 
-def label_costs(unary: Floats, table: Ints, parts: Ints) -> Floats:
+def label_costs(unary: Floats, table: Ints) -> Floats:
     """Return the cost (P, L, N) of whole sources and of the halves in a table."""
-    mean = unary[parts[:, None, None], np.maximum(table, 0)].mean(2) - _HALF_BONUS
-    offered = table[:, :, :1] >= 0
-    return np.concatenate([unary, np.where(offered, mean, _NEVER)], 1)
+    parts, sources, places = unary.shape
+    costs = np.empty((parts, sources + _EXTRA, places))
+    costs[:, :sources] = unary
+    row = np.arange(parts)[:, None]
+    mean = (unary[row, table[:, :, 0]] + unary[row, table[:, :, 1]]) / 2 - _HALF_BONUS
+    costs[:, sources:] = np.where(table[:, :, :1] >= 0, mean, _NEVER)
+    return costs
 
 
 def label_distances(table: Ints, sources: int) -> Floats:
     """Return the distances (P, L, L) of all whole sources, then of the halves in a table.
 
-    The halves on offer are pairs of three sources: any two of them share one.
+    The halves on offer are pairs of three sources: any two of them share one. What is not on
+    offer gets distances that have no effect.
     """
     apart = np.ones((len(table), sources + _EXTRA, sources + _EXTRA))
     apart[:, sources:, sources:] = 0.25
-    apart[:, np.arange(sources + _EXTRA), np.arange(sources + _EXTRA)] = 0.0
-    part, slot = np.nonzero(table[:, :, 0] >= 0)
-    for parent in table[part, slot].T:
-        apart[part, sources + slot, parent] = 0.25
-        apart[part, parent, sources + slot] = 0.25
+    row, slot = np.arange(len(table))[:, None], sources + np.arange(_EXTRA)
+    for parent in (table[:, :, 0], table[:, :, 1]):
+        apart[row, slot, parent] = 0.25
+        apart[row, parent, slot] = 0.25
+    every = np.arange(sources + _EXTRA)
+    apart[:, every, every] = 0.0
     return apart
 
 
-def nearest_labels(cells: Ints, table: Ints, costs: Floats) -> Ints:
-    """Return labels (P, N) for cells (P, N, 2); a half not on offer takes the cheapest."""
+def nearest_labels(cells: Ints, table: Ints | None, costs: Floats) -> tuple[Ints, bool]:
+    """Return labels (P, N) for cells (P, N, 2), and whether all of them are on offer.
+
+    A half that is not on offer becomes the cheapest label of its cell.
+    """
     first, second = cells[..., 0], cells[..., 1]
-    labels: Ints = np.where(first == second, first, -1)
-    if (labels >= 0).all():
-        return labels
-    sources = costs.shape[1] - _EXTRA
-    low, high = np.sort(cells, -1)[:, None].transpose(3, 0, 1, 2)
-    pair = np.sort(table, -1)[:, :, None]
-    match = (low == pair[..., 0]) & (high == pair[..., 1])
-    labels = np.where((labels < 0) & match.any(1), sources + match.argmax(1), labels)
-    return np.where(labels < 0, costs.argmin(1), labels)
+    whole = first == second
+    if whole.all():
+        return first, True
+    labels: Ints = np.where(whole, first, -1)
+    if table is not None:
+        low, high = np.sort(cells, -1)[:, None].transpose(3, 0, 1, 2)
+        pair = np.sort(table, -1)[:, :, None]
+        match = (low == pair[..., 0]) & (high == pair[..., 1])
+        slot = costs.shape[1] - _EXTRA + match.argmax(1)
+        labels = np.where(~whole & match.any(1), slot, labels)
+    exact = bool((labels >= 0).all())
+    return (labels, True) if exact else (np.where(labels < 0, costs.argmin(1), labels), False)
 
 
-def cells_of(labels: Ints, table: Ints, sources: int) -> Ints:
+def cells_of(labels: Ints, table: Ints | None, sources: int) -> Ints:
     """Return the two sources (P, N, 2) that labels (P, N) stand for."""
+    if table is None:
+        return np.repeat(labels[..., None], 2, axis=-1)
     slot = np.maximum(labels - sources, 0)
     halves = np.take_along_axis(table, slot[..., None], 1)
     cells: Ints = np.where((labels < sources)[..., None], labels[..., None], halves)

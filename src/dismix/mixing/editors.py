@@ -6,6 +6,7 @@ another editor's. The same image and prompt must give the same result.
 """
 
 import hashlib
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -214,10 +215,18 @@ class CachedEditor:
         editor: Makes what is missing; None only reads, and says when something is missing.
         folder: Where PNG files are kept.
         name: Of the editor whose results are read, when ``editor`` is None.
+        keep: How many images are also kept in memory.
     """
 
-    def __init__(self, editor: Editor | None, folder: str | Path, name: str | None = None) -> None:
-        self.editor, self.folder = editor, Path(folder)
+    def __init__(
+        self,
+        editor: Editor | None,
+        folder: str | Path,
+        name: str | None = None,
+        keep: int = 1024,
+    ) -> None:
+        self.editor, self.folder, self.keep = editor, Path(folder), keep
+        self._kept: OrderedDict[Path, Tensor] = OrderedDict()
         if editor is None and name is None:
             raise DisMixError("a cache without an editor needs the name of the one that filled it")
         self.name = name if name is not None else editor.name  # type: ignore[union-attr]
@@ -230,7 +239,9 @@ class CachedEditor:
     def __call__(self, images: Tensor, prompts: Sequence[str]) -> Tensor:
         """Read what is there, make and keep what is not."""
         files = [self.path(x, p) for x, p in zip(images, prompts, strict=True)]
-        missing = [i for i, file in enumerate(files) if not file.is_file()]
+        missing = [
+            i for i, file in enumerate(files) if file not in self._kept and not file.is_file()
+        ]
         if missing:
             if self.editor is None:
                 raise DisMixError(
@@ -241,7 +252,18 @@ class CachedEditor:
             made = self.editor(images[missing], [prompts[i] for i in missing])
             for i, picture in zip(missing, made, strict=True):
                 _write(files[i], picture)
-        return torch.stack([_read(file, images.shape[1]) for file in files]).to(images)
+        pixels = torch.stack([self._pixels(file) for file in files]).to(images.device)
+        return pixels.view(images.shape).to(images.dtype) / 255
+
+    def _pixels(self, file: Path) -> Tensor:
+        """Return 8-bit pixels, channels one under another."""
+        pixels = self._kept.pop(file, None)
+        if pixels is None:
+            pixels = _read(file)
+        self._kept[file] = pixels
+        while len(self._kept) > self.keep:
+            self._kept.popitem(last=False)
+        return pixels
 
 
 def _write(file: Path, picture: Tensor) -> None:
@@ -253,10 +275,9 @@ def _write(file: Path, picture: Tensor) -> None:
         Image.fromarray(flat).save(temporary)
 
 
-def _read(file: Path, channels: int) -> Tensor:
+def _read(file: Path) -> Tensor:
     try:
         with Image.open(file) as picture:
-            pixels = torch.from_numpy(np.array(picture))
+            return torch.from_numpy(np.array(picture))
     except OSError:
         raise DisMixError("cannot be read as a picture", file=file, cure="delete it") from None
-    return pixels.reshape(channels, -1, pixels.shape[1]).float() / 255

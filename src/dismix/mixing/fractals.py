@@ -73,11 +73,17 @@ def fractal(size: int, seed: int) -> Tensor:
     return torch.from_numpy((colour * (tone > 0)).astype(np.float32))
 
 
+@lru_cache(maxsize=256)
+def _fractal_on(size: int, seed: int, device: torch.device) -> Tensor:
+    return fractal(size, seed).to(device)
+
+
 def fractal_like(images: Tensor, seeds: Tensor) -> Tensor:
     """Return fractals (M, channels, H, W) as large as some images, one for each seed (M,)."""
     channels, height, width = images.shape[1:]
     size = max(height, width)
-    made = torch.stack([fractal(size, int(seed)) for seed in seeds])[:, :, :height, :width]
+    listed = [_fractal_on(size, seed, images.device) for seed in seeds.tolist()]
+    made = torch.stack(listed)[:, :, :height, :width]
     if channels != 3:
         made = made.mean(1, keepdim=True).expand(-1, channels, -1, -1)
     return made.to(images)

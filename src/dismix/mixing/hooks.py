@@ -37,20 +37,27 @@ def hidden_layers(model: nn.Module) -> list[str]:
         >>> hidden_layers(net)
         ['0.0', '0.2']
     """
-    info = getattr(model, "feature_info", None)
-    if info is not None:
-        # A list of dicts, or timm's FeatureInfo round such a list.
-        entries = getattr(info, "info", info)
-        names = [entry["module"] for entry in entries if isinstance(entry, dict)]
-        known = dict(model.named_modules())
-        if names and all(name in known for name in names):
-            return names
     prefix, inner = "", model
     while True:
+        named = _timm_stages(inner)
         found = [(n, c) for n, c in inner.named_children() if _has_convolution(c)]
+        if named:
+            return [prefix + name for name in named]
         if len(found) != 1 or isinstance(found[0][1], _CONVOLUTIONS):
             return [prefix + name for name, _ in found]
         prefix, inner = f"{prefix}{found[0][0]}.", found[0][1]
+
+
+def _timm_stages(model: nn.Module) -> list[str]:
+    """Return the stages that timm lists, or nothing for other networks."""
+    info: Any = getattr(model, "feature_info", None)
+    if info is None:
+        return []
+    # A list of dicts, or timm's FeatureInfo round such a list.
+    entries = getattr(info, "info", info)
+    names = [entry["module"] for entry in entries if isinstance(entry, dict)]
+    known = {name for name, _ in model.named_modules()}
+    return names if set(names) <= known else []
 
 
 def find_layer(model: nn.Module, name: str) -> nn.Module:

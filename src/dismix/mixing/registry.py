@@ -43,7 +43,7 @@ _HERE = "dismix.mixing."
 for _entry in (
     MixerEntry(
         "dismix", _HERE + "dismix:DisMix", "severity and appearance mixed apart, then decoded",
-        "DisMix", "reads decoded mixes from a pool, or decodes the mixed images",
+        "Pitawela, Carneiro and Chen", "reads a pool of mixes, or decodes the mixed images",
         "a trained generator (run=)",
     ),
     MixerEntry(

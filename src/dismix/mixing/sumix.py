@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
@@ -61,6 +61,15 @@ def corrected_ratio(
     return first / (first + second)
 
 
+def _probabilities(model: nn.Module, images: Tensor) -> Tensor:
+    """Return class probabilities (B, C) of one of our graders or of any classifier."""
+    grade: Any = getattr(model, "grade", None)
+    if grade is not None:
+        found: Tensor = grade(images).probabilities
+        return found.float()
+    return F.softmax(model(images).float(), 1)
+
+
 class SUMix(Mixer):
     """Correct the label ratios of another mixer.
 
@@ -70,7 +79,7 @@ class SUMix(Mixer):
         strength: Of the correction.
         base_options: Options of the base when it is named.
         **options: See :class:`~dismix.mixing.base.Mixer`; they go to the base too. A ``model``
-            that returns class scores (B, C) is needed.
+            that returns class scores (B, C), or one of our graders, is needed.
     """
 
     method = "sumix"
@@ -130,8 +139,7 @@ class SUMix(Mixer):
         rows = info.mixed.nonzero().squeeze(1)
         partner = info.index[rows]
         with undisturbed(access.model):
-            scores = access.model(torch.cat([images, mixed.images[rows]]))
-        probs = F.softmax(scores.float(), 1)
+            probs = _probabilities(access.model, torch.cat([images, mixed.images[rows]]))
         clean, mixes = probs[: len(images)], probs[len(images) :]
         hard = info.sources.hard
         ratio = corrected_ratio(
