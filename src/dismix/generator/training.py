@@ -186,9 +186,6 @@ def _make_fast(
 def make_accelerator(*, cpu: bool = False) -> Accelerator:
     """Return the accelerator: bf16 autocast on a GPU, float32 on a CPU, DDP when launched so."""
     cpu = cpu or not torch.cuda.is_available()
-    if not cpu:
-        # Shapes hardly change, so trying the convolution kernels once pays.
-        torch.backends.cudnn.benchmark = True
     # Which terms take part depends on the recipe, so some heads may get no gradient.
     # Each process counts its own use of the codebooks, so buffers are not broadcast.
     unused = DistributedDataParallelKwargs(find_unused_parameters=True, broadcast_buffers=False)
