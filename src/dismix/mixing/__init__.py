@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 _HOMES = {
+    "BASELINES": "registry",
     "MIXERS": "registry",
     "AlignMixup": "alignmixup",
     "CachedEditor": "editors",
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from dismix.mixing.mixup import Mixup as Mixup
     from dismix.mixing.puzzlemix import PuzzleMix as PuzzleMix
     from dismix.mixing.rankmixup import RankMixupLoss as RankMixupLoss
+    from dismix.mixing.registry import BASELINES as BASELINES
     from dismix.mixing.registry import MIXERS as MIXERS
     from dismix.mixing.registry import create_mixer as create_mixer
     from dismix.mixing.resizemix import ResizeMix as ResizeMix

@@ -39,6 +39,10 @@ class MixerEntry:
 
 MIXERS: Registry[MixerEntry] = Registry("mixer")
 
+#: The six that the paper compares with. It gives no settings for them; ours are the defaults of
+#: their authors' releases at p = 0.5 with random partners.
+BASELINES = ("mixup", "cutmix", "puzzlemix", "comixup", "guidedmixup", "diffusemix")
+
 _HERE = "dismix.mixing."
 for _entry in (
     MixerEntry(
@@ -80,8 +84,8 @@ for _entry in (
     ),
     MixerEntry(
         "filtermix", _HERE + "diffusemix:FilterMix",
-        "DiffuseMix's layout with plain filters (no diffusion)",
-        "none", "filters and a fractal",
+        "DiffuseMix's layout with plain filters, no diffusion",
+        "no paper", "filters and a fractal",
     ),
     MixerEntry(
         "manifold_mixup", _HERE + "manifold_mixup:ManifoldMixup", "mixup of a hidden layer",
