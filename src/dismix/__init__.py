@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "DisMix": "dismix.mixing.dismix",
     "DisMixError": "dismix.errors",
     "Generator": "dismix.generator.model",
     "OrdinalTarget": "dismix.labels",
@@ -18,6 +19,7 @@ _HOMES = {
     "write_manifest": "dismix.data.manifest",
 }
 __all__ = [
+    "DisMix",
     "DisMixError",
     "Generator",
     "Manifest",
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from dismix.errors import DisMixError
     from dismix.generator.model import Generator
     from dismix.labels import OrdinalTarget
+    from dismix.mixing.dismix import DisMix
 
 
 def __getattr__(name: str) -> Any:
