@@ -1,0 +1,82 @@
+"""`dismix mix` as a user meets it."""
+
+import sys
+
+import pytest
+from tests.mixing.toy_run import make_run, toy_generator
+
+from dismix.cli import main
+from dismix.data.manifest import read_manifest
+
+
+@pytest.fixture
+def dismix(monkeypatch, capsys, tmp_path):
+    """Run the command line in this process; return (exit code, stdout, stderr)."""
+    monkeypatch.setenv("DISMIX_CACHE", str(tmp_path / "cache"))
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["dismix", *map(str, arguments)])
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def test_from_a_run_to_a_folder_of_mixes(dismix, tmp_path):
+    run = make_run(tmp_path, train=20)
+    code, out, _ = dismix("mix", "encode", run, "-q")
+    assert code == 0
+    assert out.startswith("20 images, 640 bytes each")
+    code, out, _ = dismix(
+        "mix", "write", run, "-n", 12, "-o", tmp_path / "mixes", "-q",
+        "--policy", "preserving", "--ranks", "consensus", "--balanced", "--seed", 2,
+    )  # fmt: skip
+    assert code == 0
+    assert "nearest training image" in out
+    assert "policies: nonordinal_mix" in out
+    assert len(read_manifest(tmp_path / "mixes")) == 12
+    code, out, _ = dismix("mix", "show", run, "-o", tmp_path / "a.png", "--figure", "strip", "-q")
+    assert code == 0
+    assert (tmp_path / "a.png").is_file()
+    page = tmp_path / "q.html"
+    code, out, _ = dismix(
+        "mix", "quality", run, "-o", page, "--judge-epochs", 1, "--pairs", 3, "-q"
+    )
+    assert code == 0
+    assert "monotone" in out
+    assert page.is_file()
+
+
+def test_mixers_are_listed_without_torch(dismix):
+    code, out, _ = dismix("mix", "list")
+    assert code == 0
+    names = [line.split()[0] for line in out.splitlines()]
+    assert {"dismix", "mixup", "cutmix"} <= set(names)
+
+
+def test_mistakes_are_one_line(dismix, tmp_path):
+    run = make_run(tmp_path, train=20)
+    for arguments, words in (
+        (("encode", tmp_path / "absent"), "no such file; give the folder of a trained generator"),
+        (("show", run, "-o", tmp_path / "a.xyz", "-q"), "unknown picture format '.xyz'"),
+        (("show", run, "-o", tmp_path / "a.png", "--rank", 4, "-q"), "choose 0 to 3"),
+        (
+            ("write", run, "-n", 3, "-o", tmp_path / "m", "--policy", "orderswap", "-q"),
+            "did you mean 'order_swap'",
+        ),
+    ):
+        code, _, err = dismix("mix", *arguments)
+        assert code == 2
+        assert words in err
+        assert err.count("\n") == 1
+    toy_generator(conditioned=False).save(run)
+    code, _, err = dismix(
+        "mix", "write", run, "-n", 3, "-o", tmp_path / "n", "--policy", "generate_and_mix", "-q"
+    )
+    assert code == 2
+    assert "cannot be asked for a rank" in err
