@@ -179,9 +179,20 @@ def test_kept_loss_trains_the_model():
     assert found.maps.grad_fn is None
 
 
-def test_a_loss_that_ignores_the_images_is_refused():
-    with pytest.raises(DisMixError, match="depends on the images"):
-        gradient_saliency(Net(), pictures(2), torch.eye(5)[:2], lambda m, x, y: torch.ones(()))
+@pytest.mark.parametrize("kind", ["constant", "parameters"])
+def test_a_loss_that_ignores_the_images_falls_back_to_the_spectrum(kind):
+    def loss_fn(model, x, y):
+        return torch.ones(()) if kind == "constant" else model.head.weight.square().sum()
+
+    for keep in (False, True):
+        with pytest.warns(UserWarning, match="spectral saliency"):
+            found = gradient_saliency(Net(), pictures(2), torch.eye(5)[:2], loss_fn, keep_loss=keep)
+        assert torch.equal(found.maps, spectral_saliency(pictures(2)))
+
+
+def test_a_loss_for_each_image_is_refused():
+    with pytest.raises(DisMixError, match="must be one number"):
+        gradient_saliency(Net(), pictures(2), torch.eye(5)[:2], lambda m, x, y: m(x).sum(1))
 
 
 def test_graders_give_their_own_loss():

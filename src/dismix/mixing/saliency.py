@@ -10,10 +10,11 @@ Spectral residual (Hou and Zhang, CVPR 2007) needs no model: what is left of the
 when its smooth part is taken away.
 """
 
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -54,7 +55,11 @@ def default_loss(model: nn.Module, images: Tensor, targets: Tensor | OrdinalTarg
         return soft_cross_entropy(model, images, targets)
     if not isinstance(targets, OrdinalTarget):
         targets = OrdinalTarget.from_probs(targets)
-    loss: Tensor = own(images, targets, model.stages[-1])["loss"]  # type: ignore[index]
+    # The first stage trains the features; a later one may only fit a head to them.
+    stage: Any = model.stages[0]  # type: ignore[index]
+    if getattr(stage, "views", 1) > 1:
+        images = images.unsqueeze(1).expand(-1, stage.views, -1, -1, -1)
+    loss: Tensor = own(images, targets, stage)["loss"]
     return loss
 
 
@@ -116,12 +121,21 @@ def gradient_saliency(
         layout = torch.channels_last if on_gpu else torch.preserve_format
         leaf = images.detach().clone(memory_format=layout).requires_grad_()
         loss = loss_fn(model if keep_loss else inner, leaf, _ordinary(targets))
-        if loss.ndim or not loss.requires_grad:
+        if loss.ndim:
             raise DisMixError(
-                "the loss for the saliency must be one number that depends on the images",
+                f"the loss for the saliency must be one number, got {tuple(loss.shape)}",
                 cure="check loss_fn(model, images, targets)",
             )
-        (slope,) = torch.autograd.grad(loss, leaf, retain_graph=keep_loss)
+        slope = None
+        if loss.requires_grad:
+            (slope,) = torch.autograd.grad(loss, leaf, retain_graph=keep_loss, allow_unused=True)
+    if slope is None:
+        # A head fitted to frozen features, for example: training must go on.
+        warnings.warn(
+            "the loss does not depend on the images, so their spectral saliency is used instead",
+            stacklevel=2,
+        )
+        return Saliency(spectral_saliency(images), loss if keep_loss else None)
     slope = slope.detach().float()
     # Relative to the largest slope: the square of a confident grader's would underflow.
     top = slope.abs().amax((1, 2, 3), keepdim=True).clamp_min(1e-30)
