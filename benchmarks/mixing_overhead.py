@@ -135,7 +135,7 @@ def variants(args: argparse.Namespace, engine: MixEngine) -> dict[str, Any]:
         if name in MIXERS:
             found[name] = create_mixer(name, engine.num_ranks, p=args.p)
     common = {"engine": engine, "p": args.p}
-    size = args.pool or max(16, round(args.steps * args.batch * args.p / args.reuse))
+    size = args.pool or max(4, round(args.steps * args.batch * args.p / args.reuse))
     found[f"dismix pool {size} x {args.reuse}"] = CountingDisMix(
         **common, pool=size, reuse=args.reuse
     )

@@ -181,7 +181,7 @@ def _fill(
     done = _done(folder, size, len(images))
     if done == len(images) and (folder / CODES).is_file():
         return
-    committed = time.monotonic()
+    levels, committed = target.levels, time.monotonic()
     with open(folder / PART, "r+b" if done else "wb") as file:
         file.truncate(done * size)
         file.seek(done * size)
@@ -190,7 +190,7 @@ def _fill(
             pixels = images[done:stop].to(device)
             unit = to_unit(equalize(pixels) if equalized else pixels)
             with inference(device):
-                records = make_records(model, unit, target.levels[done:stop].to(device))
+                records = make_records(model, unit, levels[done:stop].to(device))
             file.write(records.tobytes())
             done = stop
             if time.monotonic() - committed > _COMMIT_SECONDS or done == len(images):

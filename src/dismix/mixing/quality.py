@@ -75,12 +75,22 @@ def draw_rank_pairs(ranks: Tensor, count: int, seed: int, gaps: Sequence[int] = 
         [0, 2]
     """
     rng = torch.Generator().manual_seed(seed)
-    apart = torch.isin((ranks[:, None] - ranks).abs(), torch.tensor([*gaps]))
-    first = torch.nonzero(apart.any(1)).flatten()
+    wanted = torch.tensor([*gaps])
+    # By rank, not image by image: a table of all pairs would not fit for large sets.
+    found = {
+        rank: torch.nonzero(torch.isin((ranks - rank).abs(), wanted)).flatten()
+        for rank in ranks.unique().tolist()
+    }
+    usable = torch.tensor([rank for rank, rows in found.items() if len(rows)], dtype=torch.long)
+    first = torch.nonzero(torch.isin(ranks, usable)).flatten()
     if len(first) == 0:
         raise DisMixError(f"no two images lie {gaps} ranks apart", cure="check the split")
     chosen = first[torch.randint(len(first), (count,), generator=rng)]
-    second = torch.multinomial(apart[chosen].float(), 1, generator=rng).flatten()
+    uniform = torch.rand(count, generator=rng, dtype=torch.float64)
+    second = torch.empty_like(chosen)
+    for rank in usable.tolist():
+        here = ranks[chosen] == rank
+        second[here] = found[rank][(uniform[here] * len(found[rank])).long()]
     return RankPairs(chosen, second, torch.rand(count, generator=rng) < 0.5)
 
 

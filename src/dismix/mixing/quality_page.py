@@ -179,9 +179,11 @@ def _fill(
         name: ([*LAMS], _moved(found)) for name, found in readings.items() if _interpolates(found)
     }
     picture = line_plot(
-        towards, title="How far the reading moves from anchor to partner", x="lam", y="share"
+        towards, title="How far the reading moves from anchor to partner", x="lam", y="ranks"
     )
-    page.picture(picture, "0 is read at lam 1, 1 is the partner's rank; the right line falls by 1")
+    page.picture(
+        picture, "mean over pairs; the right line goes from 1 at lam 0 (the partner) to 0 at lam 1"
+    )
     page.note("Interpolated ranks are training targets, not clinical grades.")
 
 
