@@ -94,6 +94,16 @@ def test_any_size(name, shape):
     assert out.shape == images.shape
 
 
+def test_any_memory_format(name):
+    images, labels = batch(6)
+    last = images.contiguous(memory_format=torch.channels_last)
+    plain, _ = make(name, p=1.0)(images, labels)
+    other, _ = make(name, p=1.0)(last, labels)
+    strided, _ = make(name, p=1.0)(images.flip(3).flip(3).transpose(2, 3).transpose(2, 3), labels)
+    assert torch.allclose(plain, other, atol=1e-4)
+    assert torch.allclose(plain, strided, atol=1e-4)
+
+
 def test_never_in_place(name):
     images, labels = batch()
     before = images.clone(), labels.clone()

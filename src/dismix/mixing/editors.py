@@ -154,9 +154,8 @@ class DiffusersEditor:
         if channels not in (1, 3):
             raise DisMixError(f"a diffusion editor takes 1 or 3 channels, got {channels}")
         colour = images.expand(-1, 3, -1, -1)
-        generators = [
-            torch.Generator().manual_seed(self.seed ^ int(content_key(x)[:12], 16)) for x in images
-        ]
+        keys = [int(content_key(x)[:12], 16) for x in as_bytes(images)]
+        generators = [torch.Generator().manual_seed(self.seed ^ key) for key in keys]
         made = self.pipeline(
             prompt=list(prompts),
             image=colour.to(self.device),
@@ -192,14 +191,21 @@ def _load_pipeline(folder: Path, dtype: torch.dtype) -> Any:
     return pipeline
 
 
+def as_bytes(images: Tensor) -> Tensor:
+    """Return 8-bit pixels on the CPU of images in [0, 1]; bytes stay as they are."""
+    if images.dtype != torch.uint8:
+        images = (images.detach().float().clamp(0, 1) * 255).round().to(torch.uint8)
+    return images.cpu()
+
+
 def content_key(image: Tensor) -> str:
-    """Return a key of an image (channels, H, W) in [0, 1], by its 8-bit pixels.
+    """Return a key of an image (channels, H, W) in [0, 1] or uint8, by its 8-bit pixels.
 
     Example:
         >>> content_key(torch.zeros(1, 2, 2))[:8]
         '4d70de1c'
     """
-    pixels = (image.detach().float().clamp(0, 1) * 255).round().to(torch.uint8).cpu()
+    pixels = as_bytes(image)
     digest = hashlib.sha256(str(tuple(pixels.shape)).encode())
     digest.update(pixels.contiguous().numpy().tobytes())
     return digest.hexdigest()
@@ -238,7 +244,7 @@ class CachedEditor:
 
     def __call__(self, images: Tensor, prompts: Sequence[str]) -> Tensor:
         """Read what is there, make and keep what is not."""
-        files = [self.path(x, p) for x, p in zip(images, prompts, strict=True)]
+        files = [self.path(x, p) for x, p in zip(as_bytes(images), prompts, strict=True)]
         missing = [
             i for i, file in enumerate(files) if file not in self._kept and not file.is_file()
         ]
@@ -268,7 +274,7 @@ class CachedEditor:
 
 def _write(file: Path, picture: Tensor) -> None:
     channels, height, width = picture.shape
-    pixels = (picture.detach().float().clamp(0, 1) * 255).round().to(torch.uint8).cpu()
+    pixels = as_bytes(picture)
     # Channels one under another: PNG has no pictures of, say, five channels.
     flat = pixels.reshape(channels * height, width).numpy()
     with replacing(file) as temporary:

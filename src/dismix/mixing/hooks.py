@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from dismix.errors import DisMixError
-from dismix.mixing.base import Draws
+from dismix.mixing.base import Draws, onto
 from dismix.mixing.pairs import RowMixer
 from dismix.registry import near_names
 
@@ -142,7 +142,7 @@ def blend_rows(features: Tensor, draws: Draws, lam: Tensor, other: Tensor) -> Te
         lam: (M,) ratios on the features' device.
         other: (M, ...) what is mixed in.
     """
-    rows = draws.rows.to(features.device)
+    rows = onto(draws.rows, features.device)
     weight = lam.to(features.dtype).view(-1, *[1] * (features.ndim - 1))
     mixes = weight * features[rows] + (1 - weight) * other
     return features.index_copy(0, rows, mixes.to(features.dtype))

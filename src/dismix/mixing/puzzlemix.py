@@ -77,7 +77,7 @@ def border_costs(first: Tensor, second: Tensor, side: int, neigh: int) -> tuple[
     # Adaptive: blocks that are no multiple of the averaged pixels still get whole cells.
     cells = [F.adaptive_avg_pool2d(x, (side * tall, side * wide)) for x in (second, first)]
     # (B, source, channels, n, tall, n, wide)
-    grid = torch.stack(cells, 1).view(len(first), 2, -1, side, tall, side, wide)
+    grid = torch.stack(cells, 1).reshape(len(first), 2, -1, side, tall, side, wide)
     bottom, top = grid[:, :, :, :-1, -1], grid[:, :, :, 1:, 0]
     down = (bottom.unsqueeze(2) - top.unsqueeze(1)).abs().mean((3, 6))
     end, start = grid[:, :, :, :, :, :-1, -1], grid[:, :, :, :, :, 1:, 0]

@@ -41,7 +41,7 @@ def shrunk_nearest(images: Tensor, boxes: Tensor) -> Tensor:
         boxes: (M, 4) top, bottom, left, right; what lies outside is meaningless.
     """
     height, width = images.shape[-2:]
-    top, bottom, left, right = boxes.to(images.device).unsqueeze(-1).unbind(1)
+    top, bottom, left, right = onto(boxes, images.device).unsqueeze(-1).unbind(1)
     y = torch.arange(height, device=images.device) - top
     x = torch.arange(width, device=images.device) - left
     y = (y * height).div((bottom - top).clamp_min(1), rounding_mode="floor").clamp(0, height - 1)

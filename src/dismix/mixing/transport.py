@@ -63,5 +63,5 @@ def move_blocks(images: Tensor, source: Tensor, side: int) -> Tensor:
     blocks = images.reshape(batch, channels, side, tall, side, wide)
     blocks = blocks.permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
     rows = torch.arange(batch, device=images.device).unsqueeze(1)
-    moved = blocks[rows, source].view(batch, side, side, channels, tall, wide)
+    moved = blocks[rows, source].reshape(batch, side, side, channels, tall, wide)
     return moved.permute(0, 3, 1, 4, 2, 5).reshape(images.shape)
