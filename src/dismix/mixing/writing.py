@@ -201,18 +201,19 @@ def _readme(
 
 Made by `dismix mix write` from the training images of a graded set ({meta.source or "unnamed"}).
 
-**These pictures show no patient, and their ranks are training targets, not clinical grades.** An
-interpolated rank such as 1.4 says where between two grades the generator was asked to draw; no
-annotator graded the picture. Do not use them to evaluate, to teach or to diagnose, and do not
-split them: they come from training images and belong to the training split only.
+**Interpolated ranks are training targets, not clinical grades.** A rank such as 1.4 says where
+between two grades the generator was asked to draw; no annotator graded these pictures. They show
+no single patient but are made of patients' images and may resemble them: see `similarity` below.
+Do not use them to evaluate, to teach or to diagnose, and do not split them: they come from
+training images and belong to the training split only.
 
 - `manifest.csv`: one row a picture, its law over the ranks in `prob_0` to
   `prob_{len(meta.ranks) - 1}` ({", ".join(meta.ranks)}); `rank` is the law's mean.
 - `{TABLE}`: sources, policy, lam and seed of each picture, and the training image nearest to it. It
   names training images: look at it before the folder leaves the house.
 - settings: policies {_text(settings.policies)}, lam ~ Beta({settings.alpha:g}, {settings.alpha:g}),
-  labels by {settings.labels}, pairs by {settings.ranks}, rank-balanced:
-  {"yes" if settings.balanced else "no"}, seed {seed}.
+  labels by {settings.labels}, pairs by {settings.ranks},
+  {"" if settings.balanced else "not "}balanced over ranks, seed {seed}.
 
 {notes}
 """
