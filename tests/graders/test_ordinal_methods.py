@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from dismix.errors import DisMixError
 from dismix.graders.registry import GRADERS, create_grader
 from dismix.labels import OrdinalTarget
 
@@ -95,6 +96,20 @@ def test_losses_stay_float32_under_autocast(name):
         grader.fit_reference([(images, target)])
         grades = grader.predict(images)
     assert grades.probabilities.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("mwr", {"scheme": "arithmetical"}),
+        ("rnc", {"head": "classify"}),
+        ("ord2seq", {"teacher": "means"}),
+        ("cloc", {"reduction": "sum"}),
+    ],
+)
+def test_unknown_choice_is_named_with_what_there_is(name, wrong):
+    with pytest.raises(DisMixError, match=rf"column '{next(iter(wrong))}'.*(did you mean|choose)"):
+        create_grader(name, num_ranks=5, **wrong)
 
 
 @pytest.mark.parametrize("name", SIX)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from dismix.graders.backbones import Backbone
 from dismix.graders.base import Grader, GraderConfig, Grades, Stage
+from dismix.graders.choices import check_choices
 from dismix.graders.cloc_loss import CLOCLoss, Reduction
 from dismix.graders.cross_entropy import soft_cross_entropy
 from dismix.graders.registry import Preset, register_grader
@@ -42,6 +43,9 @@ class CLOCConfig(GraderConfig):
     joint_share: float = 0.25
     margin_lr: float = 100.0
     dropout: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_choices(self)
 
 
 # Only the loss is published: the margins' start and the contrast's scale are the authors'.

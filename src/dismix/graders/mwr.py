@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dismix.graders.backbones import Backbone
 from dismix.graders.base import Grader, GraderConfig, Grades, LabelledBatches, Stage
+from dismix.graders.choices import check_choices
 from dismix.graders.mwr_loss import MWRLoss, RhoRegressor, Scheme
 from dismix.graders.mwr_search import choose_pairs, search
 from dismix.graders.neighbours import nearest_neighbours
@@ -45,6 +46,9 @@ class MWRConfig(GraderConfig):
     pairs: int = 5
     candidates: int = 32
     probes: int = 128
+
+    def __post_init__(self) -> None:
+        check_choices(self)
 
 
 _REFERENCE = Preset(

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from dismix.errors import DisMixError
 from dismix.graders.backbones import Backbone
 from dismix.graders.base import Grader, GraderConfig, Grades, Stage
+from dismix.graders.choices import check_choices
 from dismix.graders.ord2seq_tree import Ord2SeqLoss, Tree
 from dismix.graders.registry import Preset, register_grader
 from dismix.labels import OrdinalTarget
@@ -46,6 +47,9 @@ class Ord2SeqConfig(GraderConfig):
     teacher: Literal["mean", "sample"] = "mean"
     probabilities: Literal["softmax", "tree"] = "softmax"
     warmup: float = 0.05
+
+    def __post_init__(self) -> None:
+        check_choices(self)
 
 
 class DecisionDecoder(nn.Module):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from dismix.graders.backbones import Backbone
 from dismix.graders.base import Grader, GraderConfig, Grades, Stage, full_precision, weighted_mean
+from dismix.graders.choices import check_choices
 from dismix.graders.cross_entropy import soft_cross_entropy
 from dismix.graders.registry import Preset, register_grader
 from dismix.graders.rnc_loss import RnCLoss
@@ -36,6 +37,9 @@ class RnCConfig(GraderConfig):
     head: Literal["regression", "classification"] = "regression"
     encode_share: float = 0.75
     head_lr: float = 10.0
+
+    def __post_init__(self) -> None:
+        check_choices(self)
 
 
 _REFERENCE = Preset(
