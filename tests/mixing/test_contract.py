@@ -51,17 +51,19 @@ def batch(size: int = 7, channels: int = 3, height: int = 32, width: int = 32):
     return images, torch.randint(RANKS, (size,), generator=generator)
 
 
-@pytest.fixture(autouse=True)
-def _trained_generator(toy_run, monkeypatch) -> None:
-    def make_dismix(channels: int, **options: Any) -> Mixer:
-        return create_mixer("dismix", RANKS, run=toy_run, **options)
-
-    monkeypatch.setitem(MAKERS, "dismix", make_dismix)
-
-
 @pytest.fixture(params=list(MIXERS))
 def name(request) -> str:
     return request.param
+
+
+@pytest.fixture(autouse=True)
+def _trained_generator(request, name, monkeypatch) -> None:
+    """Give DisMix, and only it, a toy run."""
+    if name == "dismix":
+        run = request.getfixturevalue("toy_run")
+        monkeypatch.setitem(
+            MAKERS, name, lambda channels, **options: create_mixer(name, RANKS, run=run, **options)
+        )
 
 
 def test_labels_come_out_soft_and_float32(name):
