@@ -59,7 +59,6 @@ def bare_rate(args: argparse.Namespace, device: torch.device) -> float:
     split = made_up(args.batch, args.size, device)
     images = split.images(torch.arange(args.batch), device)
     if device.type == "cuda":
-        torch.backends.cudnn.benchmark = True
         grader.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         images = images.contiguous(memory_format=torch.channels_last)
     grader.train()
@@ -101,6 +100,7 @@ def loop_rate(args: argparse.Namespace, device: torch.device) -> float:
 
 def _in_process(args: argparse.Namespace, device: str, start: Any, rates: Any) -> None:
     torch.set_num_threads(1)
+    torch.backends.cudnn.benchmark = args.search
     build(args, torch.device(device))
     start.wait()
     rates.put(loop_rate(args, torch.device(device)))
@@ -131,13 +131,15 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=256)
     parser.add_argument("--steps", type=int, default=40, help="steps an epoch")
     parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--search", action="store_true", help="cuDNN tries its kernels, for both")
     parser.add_argument("--processes", type=int, nargs="*", default=[])
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.backends.cudnn.benchmark = args.search
     bare, loop = bare_rate(args, device), loop_rate(args, device)
     record: dict[str, Any] = {
         "method": args.method, "backbone": args.backbone, "batch": args.batch, "size": args.size,
-        "bare_images_per_second": round(bare, 1), "loop_images_per_second": round(loop, 1),
+        "search": args.search, "bare_images_per_second": round(bare, 1), "loop_images_per_second": round(loop, 1),
         "share": round(loop / bare, 3),
     }  # fmt: skip
     if args.processes:

@@ -29,7 +29,7 @@ def test_tiny_takes_grey_and_colour_alike():
     ("name", "dim", "positive", "size"),
     [("resnet18", 512, True, 64), ("tf_efficientnet_lite0", 1280, True, 96),
      ("vgg11", 512, True, 64), ("vit_tiny_patch16_224", 192, False, 224),
-     ("swin_tiny_patch4_window7_224", 768, False, 224)],
+     pytest.param("swin_tiny_patch4_window7_224", 768, False, 224, marks=pytest.mark.slow)],
 )  # fmt: skip
 def test_timm_networks_by_name(name, dim, positive, size):
     backbone = create_backbone(name, weights=None).eval()

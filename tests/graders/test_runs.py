@@ -217,6 +217,7 @@ def test_summary_of_one_seed_has_no_width():
     assert found["accuracy"]["low"] == found["accuracy"]["high"] == 0.5
 
 
+@pytest.mark.slow
 def test_torch_export_equals_the_model(run, tmp_path):
     assert export_grader(Grader.load(run), tmp_path / "m.pt2") <= 1e-4
     loaded = torch.export.load(str(tmp_path / "m.pt2")).module()

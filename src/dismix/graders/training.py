@@ -8,7 +8,6 @@ image, they are mixed first, so that all views of a mix show the same mix.
 
 import math
 import time
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +72,7 @@ def run_training(
     log = RunLog(run, training.epoch, active=main)
     saved = time.monotonic()
     settings, epochs = training.settings, training.settings.epochs
-    with torch.random.fork_rng(devices=_cuda(accelerator.device)), _fast(accelerator.device):
+    with torch.random.fork_rng(devices=_cuda(accelerator.device)):
         for epoch in range(training.epoch, epochs):
             metrics = loop.run_epoch(epoch, progress)
             _stop_if_broken(metrics, epoch)
@@ -257,13 +256,3 @@ def _stop_if_broken(metrics: dict[str, float], epoch: int) -> None:
 
 def _cuda(device: torch.device) -> list[torch.device]:
     return [device] if device.type == "cuda" else []
-
-
-def _fast(device: torch.device) -> AbstractContextManager[object]:
-    """Let cuDNN try its algorithms: all batches but the last have one shape."""
-    if device.type != "cuda":
-        return nullcontext()
-    flags: AbstractContextManager[object] = torch.backends.cudnn.flags(
-        enabled=True, benchmark=True, deterministic=False, allow_tf32=True
-    )
-    return flags
