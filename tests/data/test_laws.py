@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 from dismix.data.manifest import ManifestMeta, make_manifest, read_manifest, write_manifest
+from dismix.data.table_checks import Sheet
 from dismix.errors import DisMixError
 
 
@@ -68,3 +70,10 @@ def test_columns_must_fit_the_ranks() -> None:
     nothing = table().drop(columns=["grade", "annotator_1"])
     with pytest.raises(DisMixError, match=r"row 3, column 'prob_0': .* neither a grade nor a vote"):
         make_manifest(nothing, None, ".")
+
+
+def test_checks_count_laws_by_their_likeliest_rank() -> None:
+    alone = table().drop(columns=["grade", "annotator_1"]).iloc[[0, 2]].reset_index(drop=True)
+    sheet = Sheet(alone, None, Path(), "x", np.arange(2))
+    assert sheet.ranks == ("0", "1", "2")
+    assert sheet.counts() == {"train": [1, 0, 1]}

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dismix.data.annotators.votes import majority_vote
 from dismix.data.findings import Finding
+from dismix.data.laws import law_columns, read_laws
 from dismix.data.manifest import SPLITS, VOTE_PREFIX, ManifestMeta, vote_columns
 from dismix.data.validate import LARGEST_GRADE, Problem, grade_columns, problems
 
@@ -56,8 +57,9 @@ class Sheet:
             return self.meta.ranks
         numbers = [self._numbers(c) for c in grade_columns(self.table)]
         valid = np.concatenate([n[~np.isnan(n)] for n in numbers] or [np.empty(0)])
+        tops = [*valid.astype(int).tolist(), len(law_columns(self.table)) - 1]
         # As reading has it: two ranks at the least.
-        return tuple(str(r) for r in range(max(int(valid.max()), 1) + 1)) if len(valid) else ()
+        return tuple(str(r) for r in range(max(*tops, 1) + 1)) if max(tops) >= 0 else ()
 
     @cached_property
     def votes(self) -> NDArray[np.float64]:
@@ -74,12 +76,16 @@ class Sheet:
 
     @cached_property
     def label(self) -> NDArray[np.float64]:
-        """Rank (N,) to count an image under: its grade, else its most frequent vote."""
+        """Rank (N,) to count an image under: grade, else most frequent vote, else likeliest."""
         label = self.grades.copy()
         for row in np.flatnonzero(np.isnan(label)):
             given = self.votes[row][~np.isnan(self.votes[row])].astype(int)
             if len(given):
                 label[row] = np.bincount(given).argmax()
+        laws = read_laws(self.table, len(self.ranks))
+        if self.ranks and laws.shape[1] == len(self.ranks):
+            soft = np.isnan(label) & ~np.isnan(laws).any(axis=1)
+            label[soft] = laws[soft].argmax(axis=1)
         return label
 
     def counts(self) -> dict[str, list[int]]:
