@@ -144,6 +144,9 @@ def variants(args: argparse.Namespace, engine: MixEngine) -> dict[str, Any]:
     if args.compiled:
         fast = MixEngine(engine.model, engine.store, compiled=True)
         found["dismix direct, compiled"] = DisMix(engine=fast, p=args.p)
+        found["dismix pool, compiled"] = CountingDisMix(
+            engine=fast, p=args.p, pool=size, reuse=args.reuse
+        )
     return found
 
 

@@ -18,7 +18,7 @@ from dismix.generator.images import load_split
 from dismix.labels import OrdinalTarget
 from dismix.mixing.dismix import DisMix, DisMixDraws
 from dismix.mixing.encoding import encode_split
-from dismix.mixing.engine import MixEngine
+from dismix.mixing.engine import MixEngine, half_decoder
 from dismix.mixing.policies import mix_targets
 from dismix.mixing.policy_draws import POLICIES
 
@@ -292,3 +292,25 @@ def test_mistakes_are_one_line(toy_run, tmp_path):
     other = MixEngine.load(toy_run)
     with pytest.raises(DisMixError, match="codes of another generator"):
         MixEngine(toy_generator(9), other.store)
+
+
+def test_the_half_precision_decoder_shows_the_same_picture(toy_run):
+    engine = MixEngine.load(toy_run)
+    names = list(engine.model.state_dict())
+    fast = half_decoder(engine.model)
+    assert list(engine.model.state_dict()) == names
+    codes = engine.stored(torch.arange(6)).codes
+    with torch.no_grad():
+        rough = fast.decode(codes.to(dtype=torch.bfloat16)).float().clamp(-1, 1)
+    exact = engine.decode(codes)
+    assert (rough - exact).abs().mean() < 0.01
+    assert next(engine.model.parameters()).dtype == torch.float32
+
+
+@pytest.mark.slow
+def test_the_compiled_decoder_shows_the_same_picture(toy_run):
+    images, target, rows = batch(toy_run, 5)
+    plain = DisMix(engine=MixEngine.load(toy_run), p=1.0, seed=1)(images, target, rows=rows)[0]
+    fast = MixEngine.load(toy_run, compiled=True)
+    made = DisMix(engine=fast, p=1.0, seed=1)(images, target, rows=rows)[0]
+    torch.testing.assert_close(made, plain, rtol=1e-4, atol=1e-4)

@@ -171,7 +171,9 @@ class DisMix(Mixer):
         if rows is not None:
             if rows.shape != (len(images),):
                 raise DisMixError(f"rows must be ({len(images)},), got {tuple(rows.shape)}")
-            rows = rows.cpu().long()
+            # The pool brings its own anchors: asking a GPU for rows would make it wait.
+            rows = None if self.pool_size else rows.cpu().long()
+        if rows is not None:
             self.engine.store.require_rows(rows, least=-1)
         self._given_rows = rows
         try:

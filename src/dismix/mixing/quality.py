@@ -79,7 +79,7 @@ def draw_rank_pairs(ranks: Tensor, count: int, seed: int, gaps: Sequence[int] = 
     # By rank, not image by image: a table of all pairs would not fit for large sets.
     found = {
         rank: torch.nonzero(torch.isin((ranks - rank).abs(), wanted)).flatten()
-        for rank in ranks.unique().tolist()
+        for rank in sorted({*ranks.tolist()})
     }
     usable = torch.tensor([rank for rank, rows in found.items() if len(rows)], dtype=torch.long)
     first = torch.nonzero(torch.isin(ranks, usable)).flatten()
