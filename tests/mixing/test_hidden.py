@@ -65,6 +65,19 @@ def test_evaluation_is_never_mixed():
     assert not torch.allclose(model(images), plain)
 
 
+@pytest.mark.parametrize("kind", [ManifoldMixup, AlignMixup])
+def test_views_of_an_image_show_the_same_mix(kind):
+    model, images = net(), pictures()
+    options = {"layers": ["1"], "include_input": False} if kind is ManifoldMixup else {"p_input": 0}
+    mix = kind(4, p=1.0, **options)
+    mix(images, torch.arange(6) % 4, model=model)
+    twice = model(images.repeat_interleave(2, 0))
+    assert torch.allclose(twice[0::2], twice[1::2], atol=1e-6)
+    mix = kind(4, p=1.0, **options)
+    mix(images, torch.arange(6) % 4, model=model)
+    assert torch.allclose(model(images), twice[0::2], atol=1e-5)
+
+
 def test_all_places_are_drawn():
     model, images = net(), pictures()
     mix = ManifoldMixup(4, layers=["0", "1"], p=1.0)

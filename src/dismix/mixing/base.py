@@ -107,6 +107,7 @@ class Mixer(nn.Module):
 
     method = "none"
     needs_partner = True
+    # Whether the call must be given the model; training loops look at this.
     needs_saliency = False
 
     def __init__(

@@ -81,13 +81,17 @@ class OneShot:
         if not layer.training:
             return None
         self.handle.remove()
-        if not isinstance(output, Tensor) or len(output) != self.batch:
+        if not isinstance(output, Tensor) or not len(output) or len(output) % self.batch:
             shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
             raise DisMixError(
                 f"layer '{self.name}' gave {shape}, expected a tensor of {self.batch} images",
                 cure="name another layer, and pass the batch through the model once a step",
             )
-        return self.mixing(output)
+        if len(output) == self.batch:
+            return self.mixing(output)
+        # Several views of each image, side by side: all of them show the same mix.
+        views = output.reshape(self.batch, -1, *output.shape[1:]).unbind(1)
+        return torch.stack([self.mixing(view) for view in views], 1).flatten(0, 1)
 
 
 class HiddenMixer(RowMixer):
@@ -97,6 +101,8 @@ class HiddenMixer(RowMixer):
         num_ranks: C.
         **options: See :class:`~dismix.mixing.base.Mixer`; a ``model`` is needed.
     """
+
+    needs_saliency = True
 
     def __init__(self, num_ranks: int | None = None, **options: Any) -> None:
         super().__init__(num_ranks, **options)

@@ -124,8 +124,14 @@ def solve_flat(grid: FlatGrid, rounds: int = 15, sweeps: int = 5) -> Tensor:
     return best_of(grid, [first, second, uniform])
 
 
-def solve_nearly(grid: GridEnergy, rounds: int = 15, sweeps: int = 5) -> Tensor:
+def solve_nearly(grid: GridEnergy, rounds: int | None = None, sweeps: int = 5) -> Tensor:
     """Return labellings (B, h, w) of nearly the least energy, on the grid's device.
+
+    Args:
+        grid: The energies.
+        rounds: Of messages; by default twice the longer side, at most 15: what every cell
+            knows has then crossed a small grid.
+        sweeps: Of even and odd cells.
 
     Example:
         >>> unary = torch.tensor([[0.0, 5.0], [1.0, 1.0], [5.0, 0.0]]).view(1, 3, 1, 2)
@@ -134,4 +140,6 @@ def solve_nearly(grid: GridEnergy, rounds: int = 15, sweeps: int = 5) -> Tensor:
         tensor([[[1, 1]]])
     """
     height, width = grid.unary.shape[-2:]
+    if rounds is None:
+        rounds = min(15, 2 * max(height, width))
     return solve_flat(FlatGrid.of(grid), rounds, sweeps).view(-1, height, width)

@@ -201,8 +201,10 @@ class PuzzleMix(PairMixer):
         maps = tuple(_block_saliency(_padded(s, pad), side) for s in (own, other))
         mask = self.best_mask((maps[0], maps[1]), (first, second), draws)
         if self.transport:
-            first = self._moved(first, maps[0], mask > 0)
-            second = self._moved(second, maps[1], mask < 1)
+            # Both at once: on a GPU the auction costs launches, not arithmetic.
+            wanted = torch.cat([mask > 0, mask < 1])
+            moved = self._moved(torch.cat([first, second]), torch.cat(maps), wanted)
+            first, second = moved.chunk(2)
         tall, wide = first.shape[-2] // side, first.shape[-1] // side
         whole = mask.repeat_interleave(tall, 1).repeat_interleave(wide, 2).unsqueeze(1)
         weight = whole.to(images.dtype)

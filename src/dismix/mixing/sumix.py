@@ -83,6 +83,7 @@ class SUMix(Mixer):
     """
 
     method = "sumix"
+    needs_saliency = True
 
     def __init__(
         self,
