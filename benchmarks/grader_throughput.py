@@ -139,8 +139,8 @@ def main() -> None:
     bare, loop = bare_rate(args, device), loop_rate(args, device)
     record: dict[str, Any] = {
         "method": args.method, "backbone": args.backbone, "batch": args.batch, "size": args.size,
-        "search": args.search, "bare_images_per_second": round(bare, 1), "loop_images_per_second": round(loop, 1),
-        "share": round(loop / bare, 3),
+        "search": args.search, "bare_images_per_second": round(bare, 1),
+        "loop_images_per_second": round(loop, 1), "share": round(loop / bare, 3),
     }  # fmt: skip
     if args.processes:
         record["at_once"] = {n: round(together(args, device, n), 1) for n in args.processes}

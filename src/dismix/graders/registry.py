@@ -11,7 +11,6 @@ Modules are imported when the registry is first asked.
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -84,8 +83,7 @@ class _Graders(Registry[Method]):
             # Set first: the modules import this one.
             self._loaded = True
             for name in MODULES:
-                if find_spec(f"dismix.graders.{name}") is not None:
-                    importlib.import_module(f"dismix.graders.{name}")
+                importlib.import_module(f"dismix.graders.{name}")
 
     def __getitem__(self, name: str) -> Method:
         self._load()

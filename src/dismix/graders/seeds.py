@@ -1,10 +1,9 @@
 """Several seeds of one training at once, each in a process of its own.
 
-A small network leaves a GPU idle because one Python process cannot launch its kernels fast
-enough. Processes launch side by side, every seed gives bit for bit what it would give alone,
-any method works as it is (stacked weights would need each to be written for `vmap`), and a
-killed seed costs nothing but itself. The price is one CUDA context and one copy of the images
-for each.
+A small network can leave a GPU idle while its one Python process launches kernels. Processes
+launch side by side, every seed gives (on a CPU, bit for bit) what it would give alone, any
+method works as it is (stacked weights would need each to be written for `vmap`), and a killed
+seed costs nothing but itself. The price is one CUDA context and one copy of the images for each.
 """
 
 import math

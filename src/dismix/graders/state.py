@@ -73,6 +73,14 @@ class _Weights(nn.Module):
         return self.grader.load_state_dict({**state_dict, "_extra_state": extra}, strict, assign)
 
 
+def _modules(training: Training) -> dict[str, nn.Module]:
+    """Return what a checkpoint holds: weights, and the random state of a mixer that has one."""
+    modules: dict[str, nn.Module] = {"grader": _Weights(training.grader)}
+    if isinstance(training.mixer, nn.Module):
+        modules["mixer"] = training.mixer
+    return modules
+
+
 def save_state(
     training: Training, run: Path, optimizer: torch.optim.Optimizer, average: AveragedState
 ) -> None:
@@ -84,16 +92,14 @@ def save_state(
     training.best.clear()
     states = {rule: selector.state() for rule, selector in training.selectors.items()}
     notes = {"epoch": training.epoch, "selectors": states}
-    modules: dict[str, nn.Module] = {"grader": _Weights(training.grader)}
-    save_training(run, modules, {"grader": optimizer}, average, notes)
+    save_training(run, _modules(training), {"grader": optimizer}, average, notes)
 
 
 def restore_state(
     training: Training, run: Path, optimizer: torch.optim.Optimizer, average: AveragedState
 ) -> None:
     """Take back what `save_state` wrote."""
-    modules: dict[str, nn.Module] = {"grader": _Weights(training.grader)}
-    notes = load_training(run, modules, {"grader": optimizer}, average)
+    notes = load_training(run, _modules(training), {"grader": optimizer}, average)
     training.epoch = int(notes["epoch"])
     for rule, state in notes["selectors"].items():
         training.selectors[rule].restore(state)

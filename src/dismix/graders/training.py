@@ -118,6 +118,11 @@ class _Loop:
         self.rank_weights = self._rank_weights()
         weights = training.sample_weights
         self.sample_weights = None if weights is None else weights.to(self.device)
+        reseed = getattr(training.mixer, "reseed", None)
+        if reseed is not None:
+            # Once, not every epoch: a pool of mixes is thrown away by it. From here on the
+            # mixer's own state goes into the checkpoint.
+            reseed(training.seed, accelerator.process_index)
         self.number = -1
         self.optimizer: torch.optim.Optimizer
         self.average: AveragedState
@@ -171,9 +176,6 @@ class _Loop:
         # Dropout draws from torch's own generator, which is forked around the whole run.
         torch.manual_seed(seed_of(training.seed, epoch, process))
         training.grader.start_epoch(seed_of(training.seed, epoch, process, 1))
-        reseed = getattr(training.mixer, "reseed", None)
-        if reseed is not None:
-            reseed(training.seed, epoch, process)
         set_stage_mode(training.grader, stage)
         count, seen, begun = len(self.batches), 0, time.perf_counter()
         sums: dict[str, Tensor] = {}
