@@ -9,6 +9,7 @@ import pytest
 import torch
 from tests.graders.toy import SMALL
 
+from dismix.errors import DisMixError
 from dismix.graders.registry import GRADERS, create_grader
 from dismix.labels import OrdinalTarget
 from dismix.mixing.registry import create_mixer
@@ -50,6 +51,12 @@ def test_a_training_step_of_a_grader(name, method):
         loss.backward()
     assert bool(torch.isfinite(loss))
     assert not out.clean.any()
+
+
+def test_sumix_refuses_graders_that_cannot_predict_yet():
+    grader, images, target = toy("gol")
+    with pytest.raises(DisMixError, match="another mixer"):
+        create_mixer("sumix", 4, p=1.0)(images, target, model=grader)
 
 
 @pytest.mark.slow

@@ -65,6 +65,12 @@ def _probabilities(model: nn.Module, images: Tensor) -> Tensor:
     """Return class probabilities (B, C) of one of our graders or of any classifier."""
     grade: Any = getattr(model, "grade", None)
     if grade is not None:
+        if getattr(model, "uses_reference", False) and not getattr(model, "reference", None):
+            raise DisMixError(
+                "sumix needs class probabilities in training, and this grader has none before"
+                " its reference images are known",
+                cure="use another mixer with this grader",
+            )
         found: Tensor = grade(images).probabilities
         return found.float()
     return F.softmax(model(images).float(), 1)
