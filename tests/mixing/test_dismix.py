@@ -90,7 +90,7 @@ def by_hand(mix: DisMix, images: Tensor, target: OrdinalTarget, draws: DisMixDra
     return torch.cat(made).detach()
 
 
-@pytest.mark.parametrize("form", [*FORMS])
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "many_codes"])
 @torch.no_grad()
 def test_mixes_are_what_the_paper_says(form, tmp_path):
     run = make_run(tmp_path, toy_generator(2, **FORMS[form]), train=20)
