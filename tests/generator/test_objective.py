@@ -223,3 +223,29 @@ def test_learned_weights_sum_to_one() -> None:
 def test_detached_control_spares_the_trunk(detach: bool) -> None:
     training = _only("control", detach_control=detach)
     assert ("ordinal_trunk" in _moved(training, "control")) is not detach
+
+
+def test_canonical_pictures_teach_both_passes() -> None:
+    training = toy_training(toy_recipe(canonical=True, control_share=0.5, mix=0, stay=1.0))
+    moved = _moved(training, "stay")
+    assert {"decoder", "encoder", "quant_conv"} <= moved
+    model = training.model.eval()
+    images = torch.rand(2, 1, 32, 32) * 2 - 1
+    latents = model.latents(images)
+    assert latents.first is not None
+    again = model.nonordinal_latent(model.canonical(latents.ordinal, latents.first))
+    assert torch.equal(latents.nonordinal, again)
+    assert not torch.equal(latents.nonordinal, latents.first)
+    with pytest.raises(DisMixError, match="canonical"):
+        toy_training(toy_recipe(canonical=True, conditioned=False, null_label="none"))
+
+
+def test_neighbours_stay_the_same_when_processes_share_a_batch() -> None:
+    model = toy_training(toy_recipe()).model
+    draws = draw_step(model, 16, torch.Generator().manual_seed(0))
+    whole = torch.arange(16).roll(draws.shift)
+    for world in (1, 2, 4):
+        parts = [torch.arange(16)[rank::world] for rank in range(world)]
+        shifts = [draws.shard(rank, world).shift for rank in range(world)]
+        for rank, (part, shift) in enumerate(zip(parts, shifts, strict=True)):
+            assert torch.equal(part.roll(shift), whole[rank::world])

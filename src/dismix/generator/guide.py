@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from dismix.data.batches import Batches
 from dismix.generator.images import SplitImages
 from dismix.generator.losses import sor
-from dismix.generator.trunk import LITE0, ConvTrunk, details, without_colour
-from dismix.generator.weights import find_weights, load_weights
+from dismix.generator.seeding import seeded
+from dismix.generator.trunk import LITE0, ConvTrunk, details, start_lite0, without_colour
 
 GuideKind = Literal["conv", "lite0"]
 
@@ -94,7 +94,7 @@ class Guide(nn.Module):
 
     Args:
         num_ranks: C.
-        kind: "lite0" is EfficientNet-Lite0 with ImageNet weights, "conv" a few convolutions
+        kind: "lite0" is EfficientNet-Lite0, "conv" a few convolutions
             for small pictures on a CPU (which sees all but the mean colour).
         channels: Channels of the images; only "conv" needs them.
         whole: Let "lite0" see the whole picture.
@@ -126,12 +126,6 @@ class Guide(nn.Module):
         import timm
 
         backbone = timm.create_model(LITE0, num_classes=0)
-        path = find_weights("tf_efficientnet_lite0_imagenet")
-        if path is not None:
-            wanted = backbone.state_dict()
-            backbone.load_state_dict(
-                {name: t for name, t in load_weights(path).items() if name in wanted}
-            )
         self.backbone = backbone
         self.head = nn.Linear(backbone.num_features, num_ranks - 1)
 
@@ -170,10 +164,11 @@ def train_guide(
         batch_size: Images a step; None is 64 for a pretrained guide, else 48.
         seed: Seed of head, order and views.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        channels = train.images(torch.zeros(1, dtype=torch.long), "cpu").shape[1]
+    channels = train.images(torch.zeros(1, dtype=torch.long), "cpu").shape[1]
+    with seeded(seed):
         guide = Guide(train.target.num_ranks, kind, channels, whole=whole).to(device)
+    if guide.backbone is not None:
+        start_lite0(guide.backbone)
     lr = lr or (3e-4 if kind == "lite0" else 8e-3)
     batch_size = batch_size or (64 if kind == "lite0" else 48)
     batches = Batches(
@@ -185,17 +180,19 @@ def train_guide(
     total = epochs * len(batches)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=total)
     rng = torch.Generator().manual_seed(seed)
-    for epoch in range(epochs):
-        batches.set_epoch(epoch)
-        guide.train()
-        for batch in batches:
-            assert batch.target is not None
-            seen = view(batch.images, draw_views(len(batch), rng))
-            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                logits = guide(seen)
-            loss = sor(logits, batch.target.levels)
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            schedule.step()
+    # Dropout draws from torch's own state.
+    with seeded(seed, device):
+        for epoch in range(epochs):
+            batches.set_epoch(epoch)
+            guide.train()
+            for batch in batches:
+                assert batch.target is not None
+                seen = view(batch.images, draw_views(len(batch), rng))
+                with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                    logits = guide(seen)
+                loss = sor(logits, batch.target.levels)
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                schedule.step()
     return guide.eval().requires_grad_(False)

@@ -21,10 +21,12 @@ from torch import Tensor, nn
 
 from dismix.errors import DisMixError
 from dismix.generator.architectures import ARCHITECTURES, Architecture, build_autoencoder
+from dismix.generator.codebook import grid, positions
 from dismix.generator.codes import Codes, Latents
 from dismix.generator.config import GeneratorConfig, read_config, write_config
 from dismix.generator.heads import Perturbation, RankClassifier, draw_perturbation
 from dismix.generator.losses import similarity, sor
+from dismix.generator.precision import full_precision
 from dismix.generator.quantizers import NearestQuantizer, OrdinalQuantizer, Quantized
 from dismix.generator.reversal import reverse_gradient
 from dismix.generator.saving import fill, load_tensors, save_tensors
@@ -46,6 +48,8 @@ class Analysis:
         ordinal_logits: (B, C-1) rank logits read from z_o.
         nonordinal_logits: (B, C-1) rank logits read from z_n behind the gradient reversal.
         latents: What was quantized.
+        first: The non-ordinal branch on the images as they are, when ``nonordinal`` is that of
+            their canonical pictures; else None.
     """
 
     ordinal: Quantized
@@ -53,11 +57,17 @@ class Analysis:
     ordinal_logits: Tensor
     nonordinal_logits: Tensor
     latents: Latents
+    first: Quantized | None = None
 
     @property
     def codes(self) -> Codes:
         """The codes, to decode the images again."""
         return Codes(self.ordinal.codes, self.nonordinal.codes)
+
+    @property
+    def passes(self) -> list[Quantized]:
+        """The non-ordinal branch on the images as they are, then on canonical pictures."""
+        return [self.nonordinal] if self.first is None else [self.first, self.nonordinal]
 
     def terms(self, levels: Tensor, *, signed: bool = False) -> dict[str, Tensor]:
         """Return the loss terms of codes and ranks (reconstruction and realism not included).
@@ -74,7 +84,7 @@ class Analysis:
             return {"quantize": self.nonordinal.loss, **ranks}
         return {
             "quantize_ordinal": self.ordinal.loss,
-            "quantize_nonordinal": self.nonordinal.loss,
+            "quantize_nonordinal": torch.stack([q.loss for q in self.passes]).mean(),
             **ranks,
             "similarity": similarity(self.ordinal.codes, self.nonordinal.codes, signed=signed),
         }
@@ -183,7 +193,30 @@ class Generator(nn.Module):
         nonordinal = self.quant_conv(features)
         if self.quant_conv_ordinal is None:
             return Latents(nonordinal, nonordinal)
-        return Latents(self.quant_conv_ordinal(self.ordinal_features(images, features)), nonordinal)
+        ordinal = self.quant_conv_ordinal(self.ordinal_features(images, features))
+        if not self.config.canonical:
+            return Latents(ordinal, nonordinal)
+        return Latents(
+            ordinal, self.nonordinal_latent(self.canonical(ordinal, nonordinal)), nonordinal
+        )
+
+    @torch.no_grad()
+    def canonical(self, ordinal: Tensor, nonordinal: Tensor) -> Tensor:
+        """Return the images decoded at the middle rank (B, channels, H, W), without gradients.
+
+        What shows an image's rank is decoded away before z_n is read.
+
+        Args:
+            ordinal: (B, D_o, h, w) latents.
+            nonordinal: (B, D, h, w) latents of the images as they are.
+        """
+        steps = torch.arange(self.config.num_ranks - 1, device=ordinal.device)
+        middle = ((self.config.num_ranks - 1) / 2 - steps).clamp(0.0, 1.0).expand(len(ordinal), -1)
+        with full_precision(nonordinal):
+            indices = self.quantize.nearest(positions(nonordinal.float()))
+        looks = grid(self.quantize.embedding(indices).float(), nonordinal)
+        made = self.decode(Codes(self.quantized_ordinal(ordinal, middle).codes, looks))
+        return made.clamp(-1, 1)
 
     def ordinal_features(self, images: Tensor, features: Tensor) -> Tensor:
         """Return what the ordinal projection reads, at the resolution of the ordinal codes.
@@ -299,6 +332,7 @@ class Generator(nn.Module):
                 reverse_gradient(nonordinal.codes, reversal)
             ),
             latents=latents,
+            first=None if latents.first is None else self.quantize(latents.first),
         )
 
     def draw_uncond(self, batch: int, generator: torch.Generator) -> Tensor:

@@ -117,6 +117,9 @@ class GeneratorObjective(nn.Module):
             zip(asked, torch.split(pictures, [len(c) for c in asked.values()]), strict=True)
         )
         self._fidelity(terms, images, made["own"], draws)
+        if len(made.get("first", ())):
+            pair = made["first"].float(), images[-len(made["first"]) :]
+            terms["reconstruct"] = 0.5 * (terms["reconstruct"] + F.mse_loss(*pair))
         if "control" in made:
             self._control(terms, images, out, made["control"], shown["control"])
         self._guided(terms, made, shown, draws)
@@ -135,25 +138,33 @@ class GeneratorObjective(nn.Module):
         """Return the codes to decode, and the levels (b, C-1) that each should show.
 
         "own" is the images themselves; "control" the same images at another rank; "mix" with
-        the z_n of the batch neighbour mixed in, which the rank must not follow.
+        the z_n of the batch neighbour mixed in, which the rank must not follow; "first" is the
+        images from z_n as it is before the pictures are made canonical.
         """
         own, drawn = out.codes, draws.perturbation
         if drawn is not None:
             own = Codes(own.ordinal, drawn(own.nonordinal))
         asked, shown = {"own": own}, {"own": levels}
+        middle = (self.model.config.num_ranks - 1) / 2
         if self.controls:
             count = max(1, math.ceil(self.recipe.control_share * len(levels)))
             z = out.latents.ordinal[:count]
             if self.recipe.detach_control:
                 z = z.detach()
-            shown["control"] = levels_of_ranks(draws.asked[:count], self.model.config.num_ranks)
+            ranks, first = draws.asked[:count], out.passes[0].codes
+            if out.first is not None:
+                # What every encoding asks for must be learned best.
+                ranks = ranks.index_fill(0, torch.arange(0, count, 2, device=ranks.device), middle)
+                asked["first"] = Codes(out.ordinal.codes[count:], first[count:])
+                shown["first"] = levels[count:]
+            shown["control"] = levels_of_ranks(ranks, self.model.config.num_ranks)
             ordinal = self.model.quantized_ordinal(z, shown["control"])
-            asked["control"] = Codes(ordinal.codes, out.nonordinal.codes[:count])
+            asked["control"] = Codes(ordinal.codes, first[:count])
         if any(name in self.names for name in MIX_TERMS):
             # From the end, so that control and mix do not always share their images.
             count = max(1, math.ceil(self.recipe.mix_share * len(levels)))
             lam, codes = draws.lam[-count:, None, None, None], out.nonordinal.codes
-            blend = lam * codes[-count:] + (1 - lam) * codes.roll(1, 0)[-count:]
+            blend = lam * codes[-count:] + (1 - lam) * codes.roll(draws.shift, 0)[-count:]
             shown["mix"] = levels[-count:]
             asked["mix"] = Codes(out.ordinal.codes[-count:], blend)
         return asked, shown
@@ -203,7 +214,8 @@ class GeneratorObjective(nn.Module):
             # Both are pulled, so that z_n forgets what the asked rank changes; the picture
             # itself is given, or the decoder would hide z_n in it.
             again = self.model.nonordinal_latent(made.detach())
-            first = out.latents.nonordinal[:count]
+            latents = out.latents
+            first = (latents.nonordinal if latents.first is None else latents.first)[:count]
             spread = first.detach().float().var(dim=(1, 2, 3), keepdim=True).clamp_min(1e-6)
             terms["cycle_nonordinal"] = ((again - first).float().square() / spread).mean()
         if "cycle_ordinal" in self.names:
@@ -240,15 +252,18 @@ class GeneratorObjective(nn.Module):
         """Add the discriminator's terms on all pictures of the step."""
         judged = discriminator(pictures, targets)
         sizes = [len(part) for part in made.values()]
-        real = dict(zip(made, judged.realism.split(sizes), strict=True))
+        real = dict(zip(made, torch.split(judged.realism, sizes), strict=True))
         named = {"own": "realism", "control": "control_realism", "mix": "mix_realism"}
         for name, part in real.items():
-            terms[named[name]] = realism * lsgan_generator(part)
+            if name in named:
+                terms[named[name]] = realism * lsgan_generator(part)
         count = len(images)
         terms["rank_fake"] = sor(judged.rank_logits[:count], targets[:count])
         if "control" in self.names and "control" in made:
             count = len(made["control"])
-            logits, asked = (x[len(images) :][:count] for x in (judged.rank_logits, targets))
+            read = dict(zip(made, torch.split(judged.rank_logits, sizes), strict=True))
+            asked = dict(zip(made, torch.split(targets, sizes), strict=True))["control"]
+            logits = read["control"]
             if self.recipe.match_colour:
                 # A tint is the cheapest way to please a reader of rank.
                 logits = discriminator(match_colour(made["control"], images[:count])).rank_logits

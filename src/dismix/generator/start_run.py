@@ -203,6 +203,12 @@ def _graders(
         guide = ready(GRADERS[0], recipe.guide_kind, False)
     if config.ordinal_trunk == "lite0" and recipe.guide_epochs:
         reader = ready(GRADERS[1], "lite0", True)
+    if recipe.freeze_trunk and guide is None and config.ordinal_trunk == "conv":
+        raise DisMixError(
+            "a trunk that starts from nothing cannot stay frozen",
+            column="freeze_trunk",
+            cure="set it to false, or give 'guide' or 'mix' a weight",
+        )
     return guide, reader
 
 

@@ -15,13 +15,8 @@ from torch import Tensor, nn
 from dismix.generator.codebook import Codebook
 from dismix.generator.guide import Guide
 from dismix.generator.model import Generator
-from dismix.generator.trunk import ConvTrunk, Lite0Trunk
-from dismix.generator.weights import (
-    find_weights,
-    load_pretrained,
-    load_weights,
-    widen_post_quant,
-)
+from dismix.generator.trunk import ConvTrunk, Lite0Trunk, start_lite0
+from dismix.generator.weights import load_pretrained, widen_post_quant
 
 
 @torch.no_grad()
@@ -159,16 +154,15 @@ def start_pretrained(model: Generator, path: str | Path, *, freeze: bool = True)
     return bool(rest)
 
 
-def start_trunk(model: Generator) -> bool:
-    """Give a Lite0 trunk its ImageNet weights; return whether they were found."""
-    path = find_weights("tf_efficientnet_lite0_imagenet")
-    if not isinstance(model.ordinal_trunk, Lite0Trunk) or path is None:
-        return False
-    backbone = model.ordinal_trunk.backbone
-    wanted = backbone.state_dict()
-    given = {name: t for name, t in load_weights(path).items() if name in wanted}
-    backbone.load_state_dict(given)
-    return True
+def start_trunk(model: Generator, guide: Guide | None) -> None:
+    """Let the ordinal trunk begin as a trained grader's, else, for Lite0, as ImageNet's.
+
+    Args:
+        model: Generator with or without a trunk.
+        guide: Grader that sees what the trunk sees, or None.
+    """
+    if not start_from_guide(model, guide) and isinstance(model.ordinal_trunk, Lite0Trunk):
+        start_lite0(model.ordinal_trunk.backbone)
 
 
 def start_from_guide(model: Generator, guide: Guide | None) -> bool:

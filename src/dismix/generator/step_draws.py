@@ -22,6 +22,8 @@ class StepDraws:
         uncond: (B,) bool, images encoded without their label.
         asked: (B,) ranks, fractional ones too, at which images are decoded again.
         lam: (B,) share of an image's own z_n when its neighbour's is mixed in; 0 is a swap.
+        shift: How far along the batch the neighbour is whose z_n is mixed in. Processes that
+            share a batch divide it, so that the neighbours stay the same.
         views: How the guide sees those decodings.
         gains: (B, 3) brightness gains of the channels.
         crop: Place of the crop that LPIPS compares, two shares of the room there is.
@@ -34,6 +36,7 @@ class StepDraws:
     views: ViewDraws
     gains: Tensor
     crop: tuple[float, float] = (0.0, 0.0)
+    shift: int = 1
     perturbation: Perturbation | None = None
 
     def shard(self, rank: int, world_size: int) -> "StepDraws":
@@ -54,6 +57,7 @@ class StepDraws:
             views,
             self.gains[part],
             self.crop,
+            max(1, self.shift // world_size),
             noise,
         )
 
@@ -74,7 +78,8 @@ def draw_step(model: Generator, batch: int, generator: torch.Generator) -> StepD
     top, left = torch.rand(2, generator=generator).tolist()
     perturbation = model.draw_perturbation(batch, generator)
     views = draw_views(batch, generator)
-    return StepDraws(uncond, asked, lam, views, gains, (top, left), perturbation)
+    shift = 8 if batch > 8 else 1
+    return StepDraws(uncond, asked, lam, views, gains, (top, left), shift, perturbation)
 
 
 def with_gains(images: Tensor, gains: Tensor, strength: float) -> Tensor:

@@ -39,7 +39,6 @@ from dismix.generator.recipe import TERMS, Recipe
 from dismix.generator.run_log import RunLog
 from dismix.generator.starting import (
     start_from_data,
-    start_from_guide,
     start_pretrained,
     start_trunk,
 )
@@ -118,8 +117,7 @@ def build_training(
     published = False
     if weights is not None:
         published = start_pretrained(model, weights, freeze=recipe.freeze)
-    start_trunk(model)
-    start_from_guide(model, reader or guide)
+    start_trunk(model, reader or guide)
     if recipe.freeze_trunk and model.ordinal_trunk is not None:
         model.ordinal_trunk.requires_grad_(False)
     model.to(device)

@@ -11,8 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dismix.generator.weights import find_weights, load_weights, require_weights
+
 TrunkKind = Literal["none", "conv", "lite0"]
 LITE0 = "tf_efficientnet_lite0"
+LITE0_WEIGHTS = "tf_efficientnet_lite0_imagenet"
 
 
 class _KeepsStatistics(nn.Module):
@@ -134,6 +137,30 @@ class Lite0Trunk(_KeepsStatistics):
         middle, deep = self.backbone(images.expand(-1, 3, -1, -1))
         deep = F.interpolate(deep, size=middle.shape[-2:], mode="nearest")
         return torch.cat([middle, deep], dim=1)
+
+
+def start_lite0(backbone: nn.Module) -> None:
+    """Give an EfficientNet-Lite0 its ImageNet weights: from the weight folders, else timm's.
+
+    Args:
+        backbone: timm's model, whole or features only.
+    """
+    path = find_weights(LITE0_WEIGHTS)
+    given = _timm_weights() if path is None else load_weights(path)
+    wanted = backbone.state_dict()
+    backbone.load_state_dict({name: t for name, t in given.items() if name in wanted})
+
+
+def _timm_weights() -> dict[str, Tensor]:
+    import timm
+
+    try:
+        state: dict[str, Tensor] = timm.create_model(LITE0, pretrained=True).state_dict()
+    except Exception as error:
+        # A guide from random weights would guide nowhere, without saying so.
+        require_weights(LITE0_WEIGHTS)
+        raise AssertionError("weights appeared meanwhile") from error
+    return state
 
 
 def build_trunk(kind: TrunkKind, channels: int) -> ConvTrunk | Lite0Trunk | None:
