@@ -168,7 +168,10 @@ class MixEngine:
                 return Codes(ordinal, own)
             rows = rows.to(self.device)
             pictures = self.decode(Codes(ordinal[rows], own[rows]))
-            seen = model.quantize(model.nonordinal_latent(pictures)).codes
+            # The short way past the ordinal branch, unless z_n itself goes through it.
+            whole = getattr(model.config, "canonical", False)
+            z = model.latents(pictures).nonordinal if whole else model.nonordinal_latent(pictures)
+            seen = model.quantize(z).codes
             return Codes(ordinal, own.index_copy(0, rows, seen.to(own.dtype)))
 
     def decode(self, codes: Codes) -> Tensor:
