@@ -68,6 +68,11 @@ class POE(Grader):
         config: POEConfig = self.config
         self.hidden = nn.Linear(backbone.out_dim * config.grid**2, config.dim)
         self.mean = nn.Linear(config.dim, config.dim)
+        # Variances start at one whatever the features are; means that start far below, as with
+        # torch's own first weights, drown in the draws. The authors' mean layer is pretrained.
+        for layer in (self.hidden, self.mean):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            nn.init.zeros_(layer.bias)
         self.log_variance = nn.Linear(config.dim, config.dim)
         self.norm = nn.BatchNorm1d(config.dim, eps=1e-3, affine=False)
         self.dropout = nn.Dropout(config.dropout)
