@@ -84,6 +84,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seeds", type=int, default=1, help="sets drawn and trainings run")
+    parser.add_argument("--first", type=int, default=0, help="number of the first set")
     options = parser.parse_args()
     torch.set_num_threads(1)
     origin = provenance()
@@ -91,7 +92,7 @@ def main() -> None:
     print(f"{vars(options)}\n")
     print("| method | set | accuracy | MAE | MAE of expected rank | quadratic kappa | seconds |")
     print("|---|---|---|---|---|---|---|")
-    for seed in range(options.seeds):
+    for seed in range(options.first, options.first + options.seeds):
         splits = draw_splits(options, seed)
         for method in options.methods.split(","):
             found = train_and_test(method, splits, options, seed)
