@@ -2,16 +2,13 @@
 
 import json
 import math
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.generator.toy import toy_recipe, toy_split, toy_training, train_toy
 from torch import nn
-
-sys.path.insert(0, str(Path(__file__).parent))
-from toy import toy_recipe, toy_split, toy_training, train_toy
 
 from dismix.errors import DisMixError
 from dismix.generator import steps as steps_module

@@ -1,15 +1,12 @@
 """Each lever does what it says."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.generator.toy import toy_recipe, toy_split, toy_training
 from torch import Tensor, nn
-
-sys.path.insert(0, str(Path(__file__).parent))
-from toy import toy_recipe, toy_split, toy_training
 
 from dismix.errors import DisMixError
 from dismix.generator.guide import Guide

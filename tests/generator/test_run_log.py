@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from toy import toy_recipe, toy_split, toy_training
+from tests.generator.toy import toy_recipe, toy_split, toy_training
 
 from dismix.errors import DisMixError
 from dismix.generator.run_log import RunLog, read_metrics

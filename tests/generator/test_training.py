@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-
-sys.path.insert(0, str(Path(__file__).parent))
-from toy import toy_recipe, toy_training, train_toy
+from tests.generator.toy import toy_recipe, toy_training, train_toy
 
 from dismix.errors import DisMixError
 from dismix.generator.checkpoint import FILE

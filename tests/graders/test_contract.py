@@ -1,13 +1,8 @@
 """What every registered grader must do, whatever its method."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-from toy import SMALL, toy_settings, toy_split, train_toy
+from tests.graders.toy import SMALL, toy_settings, toy_split, train_toy
 
 from dismix.errors import DisMixError
 from dismix.graders.base import Grader
