@@ -25,6 +25,8 @@ from dismix.generator.seeding import seeded
 from dismix.generator.trunk import LITE0, ConvTrunk, details, start_lite0, without_colour
 
 GuideKind = Literal["conv", "lite0"]
+# Layers of the small trunk up to its maps of 16 x 16 for pictures of 64 pixels.
+FINE = 11
 
 
 def match_colour(images: Tensor, like: Tensor) -> Tensor:
@@ -128,6 +130,23 @@ class Guide(nn.Module):
         backbone = timm.create_model(LITE0, num_classes=0)
         self.backbone = backbone
         self.head = nn.Linear(backbone.num_features, num_ranks - 1)
+
+    def maps(self, images: Tensor) -> list[Tensor]:
+        """Return what it sees at two depths: maps (B, F, h, w) of images (B, 1 or 3, H, W).
+
+        Example:
+            >>> guide = Guide(5, "conv", channels=1)
+            >>> [tuple(m.shape) for m in guide.maps(torch.rand(1, 1, 64, 64))]
+            [(1, 32, 16, 16), (1, 32, 8, 8)]
+        """
+        if self.trunk is not None:
+            fine = self.trunk.layers[:FINE](without_colour(images))
+            return [fine, self.trunk.layers[FINE:](fine)]
+        seen = (images if self.whole else 0.5 * details(images)).expand(-1, 3, -1, -1)
+        maps: list[Tensor] = self.backbone.forward_intermediates(  # type: ignore[operator,union-attr]
+            seen, indices=[2, 3], intermediates_only=True
+        )
+        return maps
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (B, C-1) of images (B, 1 or 3, H, W)."""

@@ -63,7 +63,8 @@ class GeneratorObjective(nn.Module):
         self._perceptual = [perceptual]
         self._guide = [guide]
         self.register_buffer("prior", prior, persistent=False)
-        absent = {"perceptual": perceptual is None, "guide": guide is None, "mix": guide is None}
+        absent = {"perceptual": perceptual is None}
+        absent |= dict.fromkeys(("guide", "mix", "seen"), guide is None)
         reads = model.config.conditioned and model.config.null_label == "predicted"
         absent |= {"rank_predicted": not reads}
         self.names = [
@@ -179,6 +180,15 @@ class GeneratorObjective(nn.Module):
             crop = self.recipe.perceptual_crop
             pair = (cropped(x, crop, draws.crop) for x in (rebuilt, images))
             terms["perceptual"] = perceptual(*pair).mean()
+        guide = self._guide[0]
+        if guide is not None and "seen" in self.names:
+            with torch.no_grad():
+                wanted = guide.maps(images)
+            apart = [
+                (a.float() - b.float()).square().mean() / b.float().var().clamp_min(1e-6)
+                for a, b in zip(guide.maps(rebuilt), wanted, strict=True)
+            ]
+            terms["seen"] = torch.stack(apart).mean()
 
     def _unlabelled(self, terms: dict[str, Tensor], out: Analysis, levels: Tensor) -> None:
         """Add the terms on z_o as held-out images are encoded: without a label."""

@@ -141,6 +141,7 @@ class Recipe:
 TERMS = {
     "reconstruct": "squared error of the reconstruction",
     "perceptual": "LPIPS of the reconstruction",
+    "seen": "the frozen grader sees in the reconstruction what it sees in the image",
     "realism": "the discriminator takes the reconstruction for real",
     "quantize_ordinal": "features and ordinal codes meet",
     "quantize_nonordinal": "features and non-ordinal codes meet",

@@ -199,7 +199,7 @@ def _graders(
         )  # fmt: skip
 
     guide = reader = None
-    if recipe.weight("guide") > 0 or recipe.weight("mix") > 0:
+    if any(recipe.weight(term) > 0 for term in ("guide", "mix", "seen")):
         guide = ready(GRADERS[0], recipe.guide_kind, False)
     if config.ordinal_trunk == "lite0" and recipe.guide_epochs:
         reader = ready(GRADERS[1], "lite0", True)
