@@ -4,6 +4,9 @@ import pytest
 import torch
 
 from dismix.errors import DisMixError
+from dismix.graders.neighbours import nearest_neighbours
+from dismix.graders.ord2seq import tree_product
+from dismix.graders.ord2seq_tree import Tree
 from dismix.graders.registry import GRADERS, create_grader
 from dismix.labels import OrdinalTarget
 
@@ -96,6 +99,31 @@ def test_losses_stay_float32_under_autocast(name):
         grader.fit_reference([(images, target)])
         grades = grader.predict(images)
     assert grades.probabilities.dtype == torch.float32
+
+
+def test_autocast_names_the_same_neighbours():
+    torch.manual_seed(0)
+    # Points of a narrow cone, as trained embeddings are: bfloat16 cannot tell them apart.
+    cone = torch.nn.functional.normalize(torch.randn(300, 64) + 3, dim=-1)
+    expected = nearest_neighbours(cone[:40], cone, 5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(nearest_neighbours(cone[:40], cone, 5), expected)
+
+
+def test_autocast_leaves_laws_and_reference_places_exact():
+    torch.manual_seed(0)
+    logits, tree = torch.randn(6, 3, 5), Tree(5)
+    grader, images = make("mwr"), torch.randn(12, 3, 32, 32)
+    votes = OrdinalTarget.from_rank((4 * torch.rand(12)).tolist(), 5)
+    grader.eval()
+    expected = tree_product(tree, logits)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(tree_product(tree, logits), expected)
+        grader.fit_reference([(images, votes)])
+    assert {t.dtype for t in grader.reference.values()} == {torch.float32}
+    places = votes.rank
+    for place in grader.reference["low_place"].flatten():
+        assert (places - place).abs().min() < 1e-5
 
 
 @pytest.mark.parametrize(

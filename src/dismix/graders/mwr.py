@@ -11,7 +11,14 @@ import torch
 from torch import Tensor
 
 from dismix.graders.backbones import Backbone
-from dismix.graders.base import Grader, GraderConfig, Grades, LabelledBatches, Stage
+from dismix.graders.base import (
+    Grader,
+    GraderConfig,
+    Grades,
+    LabelledBatches,
+    Stage,
+    full_precision,
+)
 from dismix.graders.choices import check_choices
 from dismix.graders.mwr_loss import MWRLoss, RhoRegressor, Scheme
 from dismix.graders.mwr_search import choose_pairs, search
@@ -100,10 +107,12 @@ class MWR(Grader):
         features = torch.cat([f.float() for f, _ in found])
         target = OrdinalTarget.cat([t.to(self.device) for _, t in found])
         config: MWRConfig = self.config
-        pairs = choose_pairs(
-            self.loss.regressor, features, target, self.loss.windows,
-            count=config.pairs, candidates=config.candidates, probes=config.probes,
-        )  # fmt: skip
+        # As in training, the regressor and the places of its windows are float32.
+        with full_precision(features):
+            pairs = choose_pairs(
+                self.loss.regressor, features, target, self.loss.windows,
+                count=config.pairs, candidates=config.candidates, probes=config.probes,
+            )  # fmt: skip
         self.reference = {"features": features, "rank": target.rank, **pairs}
 
     def grade(self, images: Tensor) -> Grades:
@@ -112,7 +121,8 @@ class MWR(Grader):
         features = self.backbone(images).float()
         near = nearest_neighbours(features, known["features"], self.config.neighbours)
         start = known["rank"][near].mean(1)
-        found = search(self.loss.regressor, features, start, known, self.loss.windows)
+        with full_precision(features):
+            found = search(self.loss.regressor, features, start, known, self.loss.windows)
         return Grades.from_probabilities(
             found.probabilities, rule="round", uncertainty=found.spread
         )

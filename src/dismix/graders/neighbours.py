@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from dismix.graders.base import full_precision
+
 # Reference rows compared at a time: 2**15 of them take 8 MiB for a batch of 64.
 CHUNK = 2**15
 
@@ -26,12 +28,14 @@ def nearest_neighbours(features: Tensor, reference: Tensor, count: int) -> Tenso
     features, reference = features.float(), reference.float()
     nearest: list[Tensor] = []
     places: list[Tensor] = []
-    for number, chunk in enumerate(torch.split(reference, CHUNK)):
-        # The square of the feature itself is the same for every candidate.
-        apart = chunk.square().sum(1) - 2.0 * features @ chunk.T
-        near, place = apart.topk(min(count, len(chunk)), largest=False)
-        nearest.append(near)
-        places.append(place + number * CHUNK)
+    # A product rounded to bfloat16 would name other neighbours more often than not.
+    with full_precision(features):
+        for number, chunk in enumerate(torch.split(reference, CHUNK)):
+            # The square of the feature itself is the same for every candidate.
+            apart = chunk.square().sum(1) - 2.0 * features @ chunk.T
+            near, place = apart.topk(min(count, len(chunk)), largest=False)
+            nearest.append(near)
+            places.append(place + number * CHUNK)
     if len(places) == 1:
         return places[0]
     together = torch.cat(nearest, 1)

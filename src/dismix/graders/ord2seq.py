@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from dismix.errors import DisMixError
 from dismix.graders.backbones import Backbone
-from dismix.graders.base import Grader, GraderConfig, Grades, Stage
+from dismix.graders.base import Grader, GraderConfig, Grades, Stage, full_precision
 from dismix.graders.choices import check_choices
 from dismix.graders.ord2seq_tree import Ord2SeqLoss, Tree
 from dismix.graders.registry import Preset, register_grader
@@ -189,10 +189,11 @@ def tree_product(tree: Tree, logits: Tensor) -> Tensor:
     """
     law = torch.ones_like(logits[:, 0])
     parents = torch.ones(1, tree.num_ranks, device=logits.device)
-    for level in range(tree.depth):
-        members, softmax = tree.members(level), logits[:, level].softmax(-1)
-        own = softmax @ members.T @ members
-        siblings = softmax @ parents.T @ parents
-        law = law * own / siblings.clamp_min(1e-12)
-        parents = members
+    with full_precision(logits):
+        for level in range(tree.depth):
+            members, softmax = tree.members(level), logits[:, level].float().softmax(-1)
+            own = softmax @ members.T @ members
+            siblings = softmax @ parents.T @ parents
+            law = law * own / siblings.clamp_min(1e-12)
+            parents = members
     return law

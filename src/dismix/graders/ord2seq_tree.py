@@ -94,7 +94,8 @@ class Tree(nn.Module):
         # paper: the release multiplies logits by the mask; a logit of 0 may still win.
         if alive is not None:
             logits = logits.masked_fill(alive == 0, -torch.inf)
-        return self.shares(logits.float().softmax(-1), level).argmax(-1)
+        with full_precision(logits):
+            return self.shares(logits.float().softmax(-1), level).argmax(-1)
 
 
 class Ord2SeqLoss(nn.Module):
