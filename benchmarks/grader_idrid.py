@@ -94,11 +94,30 @@ def result_path(args: argparse.Namespace, method: str, seed: int) -> Path:
     return Path(args.results) / f"{method}-{seed}.json"
 
 
+def is_done(args: argparse.Namespace, method: str, seed: int) -> bool:
+    """Tell whether a result is there; one of other settings is refused, not taken for it."""
+    path = result_path(args, method, seed)
+    if not path.is_file():
+        return False
+    record = json.loads(path.read_text())
+    asked = {"backbone": args.backbone, "epochs": args.epochs, "size": args.size}
+    found = {name: record["settings"][name] for name in asked}
+    asked |= {"mix": args.mix, "split_seed": args.split_seed}
+    found |= {name: record[name] for name in ("mix", "split_seed")}
+    changed = [name for name, value in asked.items() if found[name] != value]
+    if changed and not args.set:
+        name = changed[0]
+        raise SystemExit(
+            f"{path} has {name} {found[name]}, not {asked[name]}; choose another --results"
+        )
+    return True
+
+
 def run_all(args: argparse.Namespace) -> int:
     """Run what is missing, some at once, until done or out of time; return what is left."""
     jobs = [(m, s) for s in range(args.first_seed, args.first_seed + args.seeds)
             for m in args.methods]  # fmt: skip
-    todo = [job for job in jobs if not result_path(args, *job).is_file()]
+    todo = [job for job in jobs if not is_done(args, *job)]
     prepare(args.data, args.work, args.split_seed)
     deadline = time.monotonic() + 60 * args.minutes
     running: dict[tuple[str, int], subprocess.Popen[bytes]] = {}
@@ -142,6 +161,9 @@ def table(args: argparse.Namespace) -> str:
             a = found["accuracy"]
             text = f"{100 * a['mean']:.1f} ({100 * a['low']:.1f} to {100 * a['high']:.1f})"
             cells = [f"{found[n]['mean']:.3f} ± {found[n]['sd']:.3f}" for n in SHOWN[1:]]
+            if len(mine) == 1:  # One seed says nothing about a spread.
+                text = f"{100 * a['mean']:.1f}"
+                cells = [f"{found[n]['mean']:.3f}" for n in SHOWN[1:]]
             lines.append(
                 f"| {method} | {rule} | {len(mine)} | {text} | " + " | ".join(cells) + " |"
             )

@@ -2,9 +2,12 @@
 
 Images are on the device for both. The bare loop repeats one batch: no order, augmentation,
 averaging, schedule or log. The rate of the loop is that of its own log, epochs after the first.
+Of a method with several stages both take one: the last, or that of --stage.
 
     DISMIX_WEIGHTS=weights python benchmarks/grader_throughput.py --backbone vgg16 --method ce
     python benchmarks/grader_throughput.py --backbone tf_efficientnet_lite0 --processes 1 2 4
+
+With --output the record is also written to a file, as a whole or not at all.
 
 With --processes the loop runs in several processes at once, as `--seeds` does, and the sum of
 their rates is compared with one alone.
@@ -13,6 +16,7 @@ their rates is compared with one alone.
 import argparse
 import json
 import multiprocessing
+import queue
 import statistics
 import tempfile
 import time
@@ -21,9 +25,10 @@ from typing import Any
 
 import torch
 
+from dismix import atomic
 from dismix.generator.images import SplitImages
 from dismix.graders.base import Grader
-from dismix.graders.plan import begin_stage
+from dismix.graders.plan import begin_stage, set_stage_mode
 from dismix.graders.registry import create_grader
 from dismix.graders.settings import TrainSettings, choose_settings
 from dismix.graders.training import Training, make_accelerator, run_training
@@ -48,6 +53,13 @@ def build(args: argparse.Namespace, device: torch.device) -> tuple[Grader, Train
     grader = create_grader(
         args.method, backbone=args.backbone, weights=None, num_ranks=5, **settings.hparams
     )
+    if args.stage is not None:
+        names = [stage.name for stage in grader.stages]
+        if args.stage not in names:
+            raise SystemExit(f"no stage '{args.stage}', there are: {', '.join(names)}")
+        grader.stages = grader.stages[: names.index(args.stage) + 1]
+    # One stage, so that the bare loop and the log speak of the same work.
+    grader.stages = grader.stages[-1:]
     return grader.to(device), settings
 
 
@@ -58,10 +70,13 @@ def bare_rate(args: argparse.Namespace, device: torch.device) -> float:
     optimizer = begin_stage(grader, stage, settings)
     split = made_up(args.batch, args.size, device)
     images = split.images(torch.arange(args.batch), device)
+    if stage.views > 1:
+        images = images.unsqueeze(1).repeat(1, stage.views, 1, 1, 1)
     if device.type == "cuda":
         grader.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        images = images.contiguous(memory_format=torch.channels_last)
-    grader.train()
+        if stage.views == 1:
+            images = images.contiguous(memory_format=torch.channels_last)
+    set_stage_mode(grader, stage)
     grader.start_epoch(0)
 
     def step() -> None:
@@ -116,14 +131,23 @@ def together(args: argparse.Namespace, device: torch.device, processes: int) -> 
     ]
     for child in children:
         child.start()
-    found = [rates.get() for _ in children]
+    found: list[float] = []
+    while len(found) < processes:
+        try:
+            found.append(rates.get(timeout=1.0))
+        except queue.Empty:
+            # Without its rate the others would be waited for until the command is killed.
+            if any(child.exitcode not in (None, 0) for child in children):
+                for child in children:
+                    child.terminate()
+                raise SystemExit(f"one of {processes} processes failed, see above") from None
     for child in children:
         child.join()
     return sum(found)
 
 
 def main() -> None:
-    """Print one JSON line."""
+    """Print one JSON line, and write it if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--method", default="ce")
     parser.add_argument("--backbone", default="vgg16")
@@ -133,6 +157,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--search", action="store_true", help="cuDNN tries its kernels, for both")
     parser.add_argument("--processes", type=int, nargs="*", default=[])
+    parser.add_argument("--stage", help="of a method with several, the last if absent")
+    parser.add_argument("--output", type=Path, help="also write the record here")
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.backends.cudnn.benchmark = args.search
@@ -144,7 +170,10 @@ def main() -> None:
     }  # fmt: skip
     if args.processes:
         record["at_once"] = {n: round(together(args, device, n), 1) for n in args.processes}
-    print(json.dumps({**record, "provenance": provenance()}))
+    record |= {"stage": args.stage or "last", "provenance": provenance()}
+    if args.output:
+        atomic.write_json(args.output, record)
+    print(json.dumps(record))
 
 
 if __name__ == "__main__":
