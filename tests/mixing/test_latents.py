@@ -18,6 +18,7 @@ from dismix.data.manifest import read_manifest, write_manifest
 from dismix.errors import DisMixError
 from dismix.generator.images import load_split
 from dismix.generator.model import Generator
+from dismix.generator.saving import save_tensors
 from dismix.mixing import encoding
 from dismix.mixing.encoding import encode_split, generator_digest
 from dismix.mixing.latents import LatentStore, find_store, make_records, read_records, record_type
@@ -130,6 +131,88 @@ def test_missing_and_damaged_stores_are_named(tmp_path: Path) -> None:
         LatentStore(store.folder)
     with pytest.raises(DisMixError, match="row 10 is not in the latent store of 10 images"):
         encode_split(run, cache=cache).sources(torch.tensor([10]), Generator.load(run))
+
+
+def test_a_kill_before_the_last_rename_does_not_keep_damaged_codes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, cache = make_run(tmp_path, train=10), tmp_path / "cache"
+    path = encode_split(run, cache=cache).folder / "codes.bin"
+    whole = path.read_bytes()
+    path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(encoding.os, "replace", killed)
+        patch.setattr(encoding.atomic, "write_json", _written_without_renaming)
+        encode_split(run, cache=cache)
+    encode_split(run, cache=cache)
+    assert path.read_bytes() == whole
+    # Neither does a count that a kill after the index left behind.
+    (path.parent / "part.json").write_text(
+        json.dumps({"done": 10, "record_bytes": len(whole) // 10})
+    )
+    path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+    encode_split(run, cache=cache)
+    assert path.read_bytes() == whole
+
+
+def _written_without_renaming(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value))
+
+
+def test_votes_of_other_annotators_change_the_consensus(tmp_path: Path) -> None:
+    run, cache = make_run(tmp_path, train=20), tmp_path / "cache"
+    store = encode_split(run, cache=cache)
+    manifest = read_manifest(tmp_path / "data")
+    table = manifest.table.copy()
+    votes = [c for c in table if c.startswith("annotator")]
+    # The same shares in every image, by other people: annotators are as good as their grades.
+    table[votes] = np.sort(manifest.votes, axis=1)
+    write_manifest(manifest.with_table(table), tmp_path / "data" / "sorted.csv")
+    again = encode_split(run, tmp_path / "data" / "sorted.csv", cache=cache)
+    assert again.folder == store.folder
+    rows = read_manifest(tmp_path / "data" / "sorted.csv").split("train")
+    wanted = encoding.consensus_ranks(rows)
+    assert again.consensus.tolist() == wanted.tolist()
+    assert again.consensus.tolist() != store.consensus.tolist()
+    assert encode_split(run, cache=cache).consensus.tolist() == store.consensus.tolist()
+
+
+def test_targets_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    run, cache = make_run(tmp_path, train=10), tmp_path / "cache"
+    store = encode_split(run, cache=cache)
+    path = store.folder / "targets.safetensors"
+    whole = path.read_bytes()
+    for content, words in ((whole[:-9], "not a whole safetensors file"), (b"", "not a whole")):
+        path.write_bytes(content)
+        with pytest.raises(DisMixError, match=rf"targets.safetensors: {words}.*mix encode RUN"):
+            LatentStore(store.folder)
+    save_tensors(path, {"probs": store.target.probs[:4], "consensus": store.consensus[:4]})
+    with pytest.raises(DisMixError, match="is not for 10 images"):
+        LatentStore(store.folder)
+    save_tensors(path, {"probs": store.target.probs})
+    with pytest.raises(DisMixError, match="has no 'consensus'"):
+        LatentStore(store.folder)
+    assert len(encode_split(run, cache=cache)) == 10
+    # Stores from before digests were kept say nothing about images, and are brought up to date.
+    save_tensors(path, {"probs": store.target.probs, "consensus": store.consensus})
+    old = LatentStore(store.folder)
+    assert old.rows_of(["00" * 32]).tolist() == [-1]
+    assert encode_split(run, cache=cache).images is not None
+
+
+def test_a_damaged_store_beside_a_whole_one_is_no_obstacle(tmp_path: Path) -> None:
+    run, cache = make_run(tmp_path, train=10), tmp_path / "cache"
+    store = encode_split(run, cache=cache)
+    other = run / "latents" / "other"
+    other.mkdir()
+    (other / "index.json").write_text("{")
+    assert find_store(run, store.generator).folder == store.folder
+    with pytest.raises(DisMixError, match="is damaged"):
+        find_store(run, "x")
 
 
 def test_other_ranks_and_a_single_rank_are_refused(tmp_path: Path) -> None:

@@ -84,10 +84,11 @@ def train_grader(
         )
         for name in ("train", "val")
     }
+    mixer = make_mixer(mix, data.num_ranks, generator, mix_options or {})
     training = Training(
-        grader.to(accelerator.device), settings, seed,
-        mixer=make_mixer(mix, data.num_ranks, generator, mix_options or {}),
+        grader.to(accelerator.device), settings, seed, mixer=mixer,
         sample_weights=_sample_weights(data.split("train"), weight_column),
+        mixer_rows=mixer_rows(mixer, data, cache),
     )  # fmt: skip
     run_training(
         training, splits["train"], splits["val"], run, accelerator, resume=resume, progress=progress
@@ -156,6 +157,38 @@ def make_mixer(
         )
     mixer: Mixer = create_mixer(name, num_ranks, **given)
     return mixer
+
+
+def mixer_rows(mixer: "Mixer | None", data: "Manifest", cache: Path | None = None) -> Any:
+    """Return where a mixer has the training images in store (N,), None if it stores nothing.
+
+    Args:
+        mixer: From `make_mixer`.
+        data: All splits.
+        cache: Folder of the image stores.
+
+    Raises:
+        DisMixError: Images of the validation split would be mixed into training.
+    """
+    from dismix.data.digest import content_digests
+    from dismix.data.store import default_cache_dir
+
+    if not getattr(mixer, "takes_rows", False):
+        return None
+    rows_of: Any = mixer.rows_of  # type: ignore[union-attr]
+    folder = cache or default_cache_dir()
+    train, val = data.split("train"), data.split("val")
+    own = content_digests(train.image_paths, folder)
+    # An image that is in both splits of these data is no fault of the mixer's.
+    held_out = sorted({*content_digests(val.image_paths, folder)} - {*own})
+    leaked = int((rows_of(held_out) >= 0).sum())
+    if leaked:
+        raise DisMixError(
+            f"{leaked} validation images are among the images that the mixer mixes in",
+            file=data.path,
+            cure="use a generator trained on the training split of these data",
+        )
+    return rows_of(own, train.target())
 
 
 def _sample_weights(train: "Manifest", column: str | None) -> Any:

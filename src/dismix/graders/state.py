@@ -34,6 +34,8 @@ class Training:
         seed: Seed of all choices.
         mixer: Mixes batches in the stages that allow it, or None.
         sample_weights: (N,) weights of the training images, or None.
+        mixer_rows: (N,) where the mixer has the training images in store, -1 where it has them
+            not; None for mixers that store nothing.
         epoch: Epochs done.
         selectors: One for each rule of the settings.
         best: State of the best checkpoint by rule, since the last saving.
@@ -44,6 +46,7 @@ class Training:
     seed: int = 0
     mixer: Mixer | None = None
     sample_weights: Tensor | None = None
+    mixer_rows: Tensor | None = None
     epoch: int = 0
     selectors: dict[str, Selector] = field(default_factory=dict)
     best: dict[str, dict[str, Tensor]] = field(default_factory=dict)

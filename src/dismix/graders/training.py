@@ -204,7 +204,7 @@ class _Loop:
         if settings.augment and stage.views == 1:
             images = _views(images, 1, seed)
         if training.mixer is not None and stage.mixing:
-            images, target = self._mix(images, target, stage)
+            images, target = self._mix(images, target, stage, batch.index)
         if stage.views > 1:
             images = _views(images, stage.views, seed)
         own = None if self.sample_weights is None else self.sample_weights[batch.index]
@@ -220,9 +220,9 @@ class _Loop:
         return {name: value.detach() for name, value in parts.items()}
 
     def _mix(
-        self, images: Tensor, target: OrdinalTarget, stage: Stage
+        self, images: Tensor, target: OrdinalTarget, stage: Stage, index: Tensor
     ) -> tuple[Tensor, OrdinalTarget]:
-        mixer = self.training.mixer
+        mixer, known = self.training.mixer, self.training.mixer_rows
         assert mixer is not None
 
         def loss_fn(model: Any, images: Tensor, target: Any) -> Tensor:
@@ -232,9 +232,14 @@ class _Loop:
             loss: Tensor = model.training_loss(images, law, stage)["loss"]
             return loss
 
+        options: dict[str, Any] = {}
         if getattr(mixer, "needs_saliency", False):
-            return mixer(images, target, model=self.training.grader, loss_fn=loss_fn)
-        return mixer(images, target)
+            options = {"model": self.training.grader, "loss_fn": loss_fn}
+        if getattr(mixer, "takes_rows", False):
+            options["rows"] = None if known is None else known[index.to(known.device)]
+            # Several views are flipped and turned after mixing.
+            options["augmented"] = self.training.settings.augment and stage.views == 1
+        return mixer(images, target, **options)
 
 
 def _views(images: Tensor, views: int, seed: int) -> Tensor:

@@ -109,6 +109,9 @@ class Mixer(nn.Module):
     needs_partner = True
     # Whether the call must be given the model; training loops look at this.
     needs_saliency = False
+    # Whether it has images in store: the call then takes ``rows``, their places there (see
+    # :meth:`rows_of`), and ``augmented``, whether the caller flipped and turned the images.
+    takes_rows = False
 
     def __init__(
         self,
@@ -248,6 +251,15 @@ class Mixer(nn.Module):
             return Partners(rows[within.index], within.fell_back)
         found = find_partners(self._rule, target, self.generator)
         return Partners(found.index[rows], found.fell_back[rows])
+
+    def rows_of(self, digests: Sequence[str], target: OrdinalTarget | None = None) -> Tensor:
+        """Return where the mixer has images in store: (N,) long, -1 where it has them not.
+
+        Args:
+            digests: Content digests of N image files, see :mod:`dismix.data.digest`.
+            target: Their targets; stored images of other targets do not count.
+        """
+        return torch.full((len(digests),), -1)
 
     def reseed(self, *seeds: int) -> None:
         """Start the generator anew from some whole numbers."""

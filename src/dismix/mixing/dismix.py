@@ -88,6 +88,7 @@ class DisMix(Mixer):
 
     method = "dismix"
     needs_partner = False
+    takes_rows = True
 
     def __init__(
         self,
@@ -130,6 +131,7 @@ class DisMix(Mixer):
         self._pool: tuple[int, torch.device, MixPool] | None = None
         self._position = (0, 0)
         self._given_rows: Tensor | None = None
+        self._turning = True
         self.made, self.fallbacks = 0, 0
 
     @classmethod
@@ -157,7 +159,13 @@ class DisMix(Mixer):
         return super().__call__(images, targets, **options)
 
     def forward(
-        self, images: Tensor, targets: Targets, *, rows: Tensor | None = None, **options: Any
+        self,
+        images: Tensor,
+        targets: Targets,
+        *,
+        rows: Tensor | Sequence[int] | None = None,
+        augmented: bool = True,
+        **options: Any,
     ) -> Any:
         """Return mixed images and targets; see :meth:`Mixer.forward`.
 
@@ -166,20 +174,27 @@ class DisMix(Mixer):
             targets: Whole numbers (B,), probabilities (B, C) or an ``OrdinalTarget``.
             rows: (B,) positions of the images in the encoded training split, -1 where they are
                 not in it. Anchors are then taken from the store instead of being encoded.
+            augmented: Whether these images were flipped and turned; mixes of stored codes then
+                are too. False where that comes after mixing, or never.
             **options: ``return_info`` and what other mixers take.
         """
         if rows is not None:
+            rows = torch.as_tensor(rows)
             if rows.shape != (len(images),):
                 raise DisMixError(f"rows must be ({len(images)},), got {tuple(rows.shape)}")
             # The pool brings its own anchors: asking a GPU for rows would make it wait.
             rows = None if self.pool_size else rows.cpu().long()
         if rows is not None:
             self.engine.store.require_rows(rows, least=-1)
-        self._given_rows = rows
+        self._given_rows, self._turning = rows, augmented
         try:
             return super().forward(images, targets, **options)
         finally:
-            self._given_rows = None
+            self._given_rows, self._turning = None, True
+
+    def rows_of(self, digests: Sequence[str], target: OrdinalTarget | None = None) -> Tensor:
+        """Return rows of the store by content; see :meth:`Mixer.rows_of`."""
+        return self.engine.store.rows_of(digests, target)
 
     def draw(self, images: Tensor, target: OrdinalTarget) -> DisMixDraws:
         """Draw which images are replaced, and how."""
@@ -193,6 +208,8 @@ class DisMix(Mixer):
             turns = draw_augment(
                 count, self.generator, flips=self.flips, max_degrees=self.max_degrees
             )
+            # Drawn all the same: what comes after does not depend on it.
+            turns = turns if self._turning else None
         outside = torch.full_like(rows, -1)
         if self.pool_size:
             pooled = self.pool(images.device).take(count)

@@ -115,7 +115,7 @@ def encode_split(
     target, name = rows.target(), generator_digest(model)
     folder = Path(run) / FOLDER / latent_key(name, images, target, rows.meta.equalize)
     with contextlib.suppress(DisMixError):
-        return _checked(folder, name, model)
+        return _up_to_date(_checked(folder, name, model), rows, images)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -126,10 +126,12 @@ def encode_split(
     with locked(folder / LOCK):
         # Another process may have finished it while this one waited.
         with contextlib.suppress(DisMixError):
-            return _checked(folder, name, model)
-        (folder / INDEX).unlink(missing_ok=True)
-        consensus = torch.from_numpy(consensus_ranks(rows))
-        save_tensors(folder / TARGETS, {"probs": target.probs, "consensus": consensus})
+            return _up_to_date(_checked(folder, name, model), rows, images)
+        if (folder / INDEX).is_file():
+            # Finished once and damaged since: what was counted then is not to be trusted.
+            (folder / COUNT).unlink(missing_ok=True)
+            (folder / INDEX).unlink()
+        save_tensors(folder / TARGETS, _targets(rows, images))
         _fill(folder, model, images, target, rows.meta.equalize, batch_size, progress)
         index = {
             "format": FORMAT, "generator": name, "count": len(images),
@@ -159,6 +161,40 @@ def consensus_ranks(rows: Manifest) -> np.ndarray[tuple[int], np.dtype[np.int64]
     return ranks
 
 
+def _targets(rows: Manifest, images: ImageStore) -> dict[str, torch.Tensor]:
+    """Return what stands beside the codes: labels, and digests of images and votes."""
+    contents = np.frombuffer(bytes.fromhex("".join(images.digests)), np.uint8)
+    return {
+        "probs": rows.target().probs,
+        "consensus": torch.from_numpy(consensus_ranks(rows)),
+        "images": torch.from_numpy(contents.reshape(len(images), -1).copy()),
+        "votes": _votes_digest(rows),
+    }
+
+
+def _votes_digest(rows: Manifest) -> torch.Tensor:
+    hashed = hashlib.sha256(np.ascontiguousarray(rows.votes).tobytes()).digest()
+    return torch.frombuffer(bytearray(hashed), dtype=torch.uint8)
+
+
+def _up_to_date(store: LatentStore, rows: Manifest, images: ImageStore) -> LatentStore:
+    """Return a store whose consensus is that of these votes.
+
+    The same shares of votes by other annotators have the same codes, but not the same consensus.
+    """
+    votes = _votes_digest(rows)
+    if store.votes is not None and torch.equal(store.votes, votes):
+        return store
+    try:
+        save_tensors(store.folder / TARGETS, _targets(rows, images))
+    except DisMixError:
+        # Older stores say nothing about votes, and may lie where nothing can be written.
+        if store.votes is None:
+            return store
+        raise
+    return LatentStore(store.folder)
+
+
 def _checked(folder: Path, name: str, model: Generator) -> LatentStore:
     """Open a finished store whose contents are those that were written."""
     store = LatentStore(folder)
@@ -179,7 +215,7 @@ def _fill(
 ) -> None:
     size, device = record_type(model).itemsize, model.post_quant_conv.weight.device
     done = _done(folder, size, len(images))
-    if done == len(images) and (folder / CODES).is_file():
+    if done == len(images) and not (folder / PART).is_file():
         return
     levels, committed = target.levels, time.monotonic()
     with open(folder / PART, "r+b" if done else "wb") as file:

@@ -4,7 +4,7 @@ A store is a folder ``RUN/latents/<key>``, named by the contents of the generato
 and of their labels, so that codes of another generator or of changed data are never found::
 
     codes.bin              N records of equal size, see `record_type`
-    targets.safetensors    probs (N, C), consensus (N,)
+    targets.safetensors    probs (N, C), consensus (N,), images (N, 32), votes (32,): digests
     index.json             format, generator, shape; written last, makes a store complete
 
 A record holds the smallest exact form of the codes: indices (4 KiB an image for the paper's
@@ -15,6 +15,7 @@ No path and no name of an image is written.
 
 import json
 import mmap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,8 @@ class LatentStore:
         target: Targets (N, C) of the images, from the votes.
         consensus: (N,) ranks by Dawid and Skene's model of the annotators.
         generator: Content digest of the generator.
+        images: (N, 32) uint8, content digests of the image files; None in older stores.
+        votes: (32,) uint8, digest of the votes behind the consensus; None in older stores.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -169,9 +172,10 @@ class LatentStore:
         index = self._read_index()
         self.count, self.record_bytes = int(index["count"]), int(index["record_bytes"])
         self.generator, self.sha256 = str(index["generator"]), str(index["sha256"])
-        targets = load_tensors(self.folder / TARGETS)
+        targets = self._read_targets()
         self.target = OrdinalTarget.from_probs(targets["probs"])
         self.consensus = targets["consensus"]
+        self.images, self.votes = targets.get("images"), targets.get("votes")
         self._open()
 
     def _read_index(self) -> dict[str, Any]:
@@ -191,6 +195,20 @@ class LatentStore:
         if found != size:
             raise DisMixError(f"has {found} bytes instead of {size}", file=codes, cure=ENCODE)
         return index
+
+    def _read_targets(self) -> dict[str, Tensor]:
+        path = self.folder / TARGETS
+        try:
+            # Copies: what safetensors returns may lie in the mapped file, which can be replaced.
+            targets = {name: tensor.clone() for name, tensor in load_tensors(path).items()}
+            known = {len(targets["probs"]), len(targets["consensus"])} == {self.count}
+        except DisMixError as error:
+            raise DisMixError(error.problem, file=path, cure=ENCODE) from error
+        except KeyError as error:
+            raise DisMixError(f"has no {error}", file=path, cure=ENCODE) from error
+        if not known:
+            raise DisMixError(f"is not for {self.count} images", file=path, cure=ENCODE)
+        return targets
 
     def _open(self) -> None:
         with open(self.folder / CODES, "rb") as handle:
@@ -229,6 +247,27 @@ class LatentStore:
                 file=self.folder,
                 cure="rows count the images of the training split from 0, in its order",
             )
+
+    def rows_of(self, digests: Sequence[str], target: OrdinalTarget | None = None) -> Tensor:
+        """Return the rows (M,) of images, -1 for those that are not here.
+
+        Args:
+            digests: SHA-256 of M image files, in hexadecimal.
+            target: Their targets. Codes know the labels they were made with, so that an image
+                with another label counts as unknown.
+        """
+        found = torch.full((len(digests),), -1)
+        if self.images is None:
+            return found
+        places = {bytes(row): i for i, row in enumerate(self.images.numpy())}
+        found = torch.tensor([places.get(bytes.fromhex(d), -1) for d in digests], dtype=torch.long)
+        if target is None:
+            return found
+        own = self.target.probs[found.clamp_min(0)]
+        alike = own.shape[1] == target.num_ranks and (
+            (own - target.probs.cpu()).abs().amax(1) < 1e-5
+        )
+        return torch.where((found >= 0) & torch.as_tensor(alike), found, -1)
 
     def sources(self, rows: Tensor, model: Generator) -> Sources:
         """Return codes of images, on the generator's device.
@@ -285,7 +324,16 @@ def find_store(run: str | Path, digest: str) -> LatentStore:
         raise DisMixError(
             "has no latent store", file=run, cure=f"run `dismix mix encode {run}` first"
         )
-    stores = [store for store in map(LatentStore, folders) if store.generator == digest]
+    stores, damaged = [], []
+    for folder in folders:
+        try:
+            stores.append(LatentStore(folder))
+        except DisMixError as error:
+            # Perhaps of another generator: what is whole may do.
+            damaged.append(error)
+    stores = [store for store in stores if store.generator == digest]
+    if damaged and not stores:
+        raise damaged[0]
     if not stores:
         raise DisMixError(
             "holds codes of another generator only", file=run / FOLDER,
@@ -295,6 +343,6 @@ def find_store(run: str | Path, digest: str) -> LatentStore:
         names = ", ".join(store.folder.name for store in stores)
         raise DisMixError(
             f"holds stores of several data sets ({names})", file=run / FOLDER,
-            cure="name one with store=, or give the manifest",
+            cure="name one of these folders with store=, or delete the old ones",
         )  # fmt: skip
     return stores[0]

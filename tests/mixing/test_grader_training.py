@@ -1,0 +1,154 @@
+"""DisMix in the graders' training: stored codes are used, and only where they are the image's."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from tests.graders.toy import toy_settings, toy_split, toy_training
+from tests.mixing.toy_run import make_run
+
+from dismix.cli import main
+from dismix.data.manifest import read_manifest, write_manifest
+from dismix.errors import DisMixError
+from dismix.generator.images import load_split
+from dismix.graders.start_run import mixer_rows
+from dismix.graders.training import make_accelerator, run_training
+from dismix.labels import OrdinalTarget
+from dismix.mixing.dismix import DisMix
+from dismix.mixing.encoding import encode_split
+from dismix.mixing.engine import MixEngine
+from dismix.mixing.latents import LatentStore
+from dismix.mixing.mixup import Mixup
+
+
+class Keeper:
+    """Stores images, and writes down what the loop tells about those it mixes."""
+
+    takes_rows = True
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[torch.Tensor, torch.Tensor | None, bool]] = []
+
+    def __call__(
+        self, images: torch.Tensor, target: OrdinalTarget, *, rows: Any, augmented: bool
+    ) -> tuple[torch.Tensor, OrdinalTarget]:
+        self.calls.append((images, rows, augmented))
+        return images, target
+
+
+def trained(folder: Path, mixer: Any, **changes: Any) -> None:
+    settings = toy_settings(**{"epochs": 2, "augment": False, **changes})
+    rows = 100 + torch.arange(40)
+    training = toy_training(settings, mixer=mixer, mixer_rows=rows)
+    run_training(training, toy_split(), toy_split(20, seed=1), folder, make_accelerator(cpu=True))
+
+
+def test_the_loop_tells_a_mixer_which_images_these_are(tmp_path):
+    mixer = Keeper()
+    trained(tmp_path / "plain", mixer)
+    split = toy_split()
+    for images, rows, augmented in mixer.calls:
+        assert not augmented
+        assert torch.equal(images, split.images(rows - 100, "cpu"))
+    turned = Keeper()
+    trained(tmp_path / "turned", turned, augment=True)
+    assert all(augmented for _, _, augmented in turned.calls)
+    # Two views of an image are turned after mixing.
+    views = Keeper()
+    trained(tmp_path / "views", views, method="rnc", augment=True, epochs=2)
+    assert {augmented for _, _, augmented in views.calls} == {True, False}
+    trained(tmp_path / "other", Mixup(4, p=1.0))
+
+
+def test_stored_images_are_found_by_content_and_label(toy_run, tmp_path):
+    cache = toy_run.parent / "cache"
+    mix = DisMix.load(toy_run)
+    data = read_manifest(toy_run.parent / "data")
+    assert mixer_rows(mix, data, cache).tolist() == [*range(30)]
+    assert mixer_rows(Mixup(5), data, cache) is None
+    assert mixer_rows(None, data, cache) is None
+    # Another order, fewer images, another label: every row is still the image's own.
+    train = data.table[data.table["split"] == "train"]
+    kept = train.iloc[[7, 3, 20]].copy()
+    kept["image"] = [str(data.image_paths[i]) for i in kept.index]
+    votes = [c for c in kept if c.startswith("annotator")]
+    kept.loc[kept.index[1], [*votes, "grade"]] = (int(kept["grade"].iloc[1]) + 2) % 5
+    held = data.table[data.table["split"] == "val"].copy()
+    held["image"] = [str(data.image_paths[i]) for i in held.index]
+    write_manifest(data.with_table(pd.concat([kept, held])), tmp_path / "few.csv")
+    few = read_manifest(tmp_path / "few.csv")
+    assert mixer_rows(mix, few, cache).tolist() == [7, -1, 20]
+    assert LatentStore(mix.engine.store.folder).rows_of([]).shape == (0,)
+
+
+def test_validation_images_in_the_store_are_refused(toy_run, tmp_path):
+    data = read_manifest(toy_run.parent / "data")
+    table = data.table.copy()
+    table["image"] = [str(path) for path in data.image_paths]
+    table.loc[table["split"] == "train", "split"] = ["val"] * 4 + ["train"] * 26
+    write_manifest(data.with_table(table), tmp_path / "swapped.csv")
+    with pytest.raises(DisMixError, match=r"swapped.csv: 4 validation images are among"):
+        mixer_rows(
+            DisMix.load(toy_run), read_manifest(tmp_path / "swapped.csv"), toy_run.parent / "cache"
+        )
+
+
+def test_turning_follows_the_caller(toy_run):
+    data = read_manifest(toy_run.parent / "data")
+    split = load_split(
+        data, "train", 32, device=torch.device("cpu"), cache=toy_run.parent / "cache"
+    )
+    rows = torch.arange(8)
+    images, target = split.images(rows, "cpu"), split.target[rows]
+    for options in ({}, {"pool": 8}):
+        with DisMix.load(toy_run, p=1.0, seed=1, **options) as mix:
+            plain = mix(images, target, rows=rows, augmented=False)[0]
+            state = mix.state_dict()["_extra_state"]
+        with DisMix.load(toy_run, p=1.0, seed=1, turn=False, **options) as still:
+            assert torch.equal(still(images, target, rows=rows)[0], plain) == bool(options)
+        with DisMix.load(toy_run, p=1.0, seed=1, **options) as again:
+            turned = again(images, target, rows=rows.tolist())[0]
+            assert not torch.equal(turned, plain)
+            assert torch.equal(again.state_dict()["_extra_state"], state)
+
+
+@pytest.mark.parametrize("extra", [(), ("--mix-set", "pool=16", "--mix-set", "reuse=2")])
+def test_the_command_trains_on_stored_codes(tmp_path, monkeypatch, capsys, extra):
+    monkeypatch.setenv("DISMIX_CACHE", str(tmp_path / "cache"))
+    run = make_run(tmp_path, train=24)
+    encode_split(run)
+
+    def never(*_: object) -> None:
+        raise AssertionError("encoded an image that is in the store")
+
+    monkeypatch.setattr(MixEngine, "encode", never)
+    command = (
+        "dismix", "grader", "train", tmp_path / "data", "-o", tmp_path / "grader", "--mix",
+        "dismix", "--generator", run, "--backbone", "tiny", "--size", 32, "--epochs", 2,
+        "--batch-size", 8, "--mix-set", "p=0.5", *extra, "--cpu", "-q",
+    )  # fmt: skip
+    monkeypatch.setattr(sys, "argv", [*map(str, command)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert not stop.value.code
+    assert "validation" in capsys.readouterr().out
+    assert (tmp_path / "grader" / "model.safetensors").is_file()
+
+
+def test_the_command_without_a_store_says_what_to_do(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("DISMIX_CACHE", str(tmp_path / "cache"))
+    run = make_run(tmp_path, train=10)
+    command = (
+        "dismix", "grader", "train", tmp_path / "data", "-o", tmp_path / "grader", "--mix",
+        "dismix", "--generator", run, "--backbone", "tiny", "--size", 32, "--epochs", 1,
+        "--batch-size", 8, "--cpu", "-q",
+    )  # fmt: skip
+    monkeypatch.setattr(sys, "argv", [*map(str, command)])
+    with pytest.raises(SystemExit):
+        main()
+    error = capsys.readouterr().err
+    assert "has no latent store; run `dismix mix encode" in error
+    assert error.count("\n") == 1
