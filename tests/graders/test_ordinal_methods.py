@@ -140,6 +140,27 @@ def test_unknown_choice_is_named_with_what_there_is(name, wrong):
         create_grader(name, num_ranks=5, **wrong)
 
 
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("poe", {"samples": 0}),
+        ("gol", {"points": 1}),
+        ("gol", {"neighbours": (0, 3)}),
+        ("gol", {"neighbours": ()}),
+        ("gol", {"dim": 1}),
+        ("mwr", {"pairs": 0}),
+        ("rnc", {"temperature": 0.0}),
+        ("rnc", {"encode_share": 1.0}),
+        ("ord2seq", {"heads": 0}),
+        ("cloc", {"joint_share": 0.0}),
+        ("sord", {"metric": "cubed"}),
+    ],
+)
+def test_numbers_that_make_no_grader_are_named(name, wrong):
+    with pytest.raises(DisMixError, match=rf"column '{next(iter(wrong))}'"):
+        create_grader(name, num_ranks=5, **wrong)
+
+
 @pytest.mark.parametrize("name", SIX)
 def test_presets_make_the_method(name):
     presets = GRADERS[name].presets

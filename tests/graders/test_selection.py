@@ -7,6 +7,7 @@ from dismix.errors import DisMixError
 from dismix.graders.averaging import AveragedState
 from dismix.graders.base import Stage
 from dismix.graders.plan import has_prefix, learning_rate, stage_ends
+from dismix.graders.registry import create_grader
 from dismix.graders.sampling import balanced_rows
 from dismix.graders.selection import MEMORY, Selector
 from dismix.graders.settings import TrainSettings, choose_settings
@@ -66,14 +67,19 @@ def test_rules_by_wrong_names():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [({"epochs": "many"}, "column 'epochs': 'many' does not fit; give a whole number"),
-     ({"lr": "-1"}, "lr is -1.0"), ({"epochs": 0}, "epochs is 0"),
+     ({"lr": "-1"}, "column 'lr': -1.0 is out of bounds; give numbers > 0"),
+     ({"epochs": 0}, "column 'epochs': 0 is out of bounds; give numbers >= 1"),
      ({"rank_weights": "a,b"}, "numbers with commas between or balanced"),
+     ({"rank_weights": "-1,1"}, "column 'rank_weights'.* are no weights; give numbers that are not"),
+     ({"rank_weights": "0,0"}, "some above 0"), ({"rank_weights": "nan,1"}, "are no weights"),
+     ({"clip": "-1"}, "column 'clip': -1.0 is out of bounds"), ({"average": 2}, ">= 0 and <= 1"),
+     ({"dropout": "1.5"}, "column 'dropout': 1.5 is out of bounds; give numbers >= 0 and < 1"),
      ({"augment": "maybe"}, "true or false"), ({"schedule": "cosin"}, "cosine or constant"),
      ({"momentum": "0.9"}, "unknown setting 'momentum' of 'ce'")],
 )  # fmt: skip
 def test_settings_that_do_not_fit_are_named(changes, words):
     with pytest.raises(DisMixError, match=words):
-        choose_settings("ce", changes=changes)
+        create_grader("ce", num_ranks=2, **choose_settings("ce", changes=changes).hparams)
 
 
 def test_settings_from_text():

@@ -20,6 +20,7 @@ from dismix.data.transforms import to_unit
 from dismix.errors import DisMixError
 from dismix.generator.precision import full_precision
 from dismix.graders.backbones import Backbone
+from dismix.graders.choices import check_settings
 from dismix.labels import OrdinalTarget
 from dismix.registry import near_names
 
@@ -132,6 +133,9 @@ class Stage:
 @dataclass(frozen=True)
 class GraderConfig:
     """Hyper-parameters of a method; each method has its own subclass."""
+
+    def __post_init__(self) -> None:
+        check_settings(self)
 
 
 def make_config(kind: type[GraderConfig], hparams: Mapping[str, Any]) -> GraderConfig:

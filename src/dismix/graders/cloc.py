@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from dismix.graders.backbones import Backbone
 from dismix.graders.base import Grader, GraderConfig, Grades, Stage
-from dismix.graders.choices import check_choices
+from dismix.graders.choices import bounded
 from dismix.graders.cloc_loss import CLOCLoss, Reduction
 from dismix.graders.cross_entropy import soft_cross_entropy
 from dismix.graders.registry import Preset, register_grader
@@ -36,16 +36,13 @@ class CLOCConfig(GraderConfig):
     """
 
     contrast_on: Literal["logits", "features"] = "logits"
-    weight: float = 1.0
-    margin: float | None = None
+    weight: float = bounded(1.0, least=0)
+    margin: float | None = bounded(None, above=0.05)
     reduction: Reduction = "mean"
     hard_contrast: bool = False
-    joint_share: float = 0.25
-    margin_lr: float = 100.0
-    dropout: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_choices(self)
+    joint_share: float = bounded(0.25, above=0, below=1)
+    margin_lr: float = bounded(100.0, above=0)
+    dropout: float = bounded(0.5, least=0, below=1)
 
 
 # Only the loss is published: the margins' start and the contrast's scale are the authors'.

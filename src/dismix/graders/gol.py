@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from dismix.errors import DisMixError
 from dismix.graders.backbones import Backbone
 from dismix.graders.base import Grader, GraderConfig, Grades, LabelledBatches, Stage
+from dismix.graders.choices import bounded
 from dismix.graders.gol_loss import GOLLoss
 from dismix.graders.neighbours import nearest_neighbours
 from dismix.graders.registry import Preset, register_grader
@@ -40,12 +41,12 @@ class GOLConfig(GraderConfig):
         neighbours: Candidates for the number of neighbours, chosen among on validation.
     """
 
-    dim: int = 512
-    points: int | None = None
-    gamma: float = 0.25
-    tau: float = 0.0
-    pairs_per_order: int | None = 32
-    neighbours: tuple[int, ...] = (1, 3, 5, 7, 11, 15)
+    dim: int = bounded(512, least=0)
+    points: int | None = bounded(None, least=2)
+    gamma: float = bounded(0.25, least=0)
+    tau: float = bounded(0.0, least=0)
+    pairs_per_order: int | None = bounded(32, least=1)
+    neighbours: tuple[int, ...] = bounded((1, 3, 5, 7, 11, 15), least=1)
 
 
 _REFERENCE = Preset(
@@ -77,6 +78,8 @@ class GOL(Grader):
                 cure="set dim to 512",
             )
         dim = config.dim or backbone.out_dim
+        if dim < 2:
+            raise DisMixError("a sphere needs two dimensions", column="dim", cure="set dim to 512")
         self.project = nn.Linear(backbone.out_dim, dim) if config.dim else nn.Identity()
         self.loss = GOLLoss(
             num_ranks, dim, points=config.points, gamma=config.gamma, tau=config.tau,

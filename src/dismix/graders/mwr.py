@@ -19,7 +19,7 @@ from dismix.graders.base import (
     Stage,
     full_precision,
 )
-from dismix.graders.choices import check_choices
+from dismix.graders.choices import bounded
 from dismix.graders.mwr_loss import MWRLoss, RhoRegressor, Scheme
 from dismix.graders.mwr_search import choose_pairs, search
 from dismix.graders.neighbours import nearest_neighbours
@@ -45,17 +45,14 @@ class MWRConfig(GraderConfig):
     """
 
     scheme: Scheme = "arithmetic"
-    hidden: int = 512
-    dropout: float = 0.5
-    repeats: int = 4
-    memory: int = 8
-    neighbours: int = 5
-    pairs: int = 5
-    candidates: int = 32
-    probes: int = 128
-
-    def __post_init__(self) -> None:
-        check_choices(self)
+    hidden: int = bounded(512, least=1)
+    dropout: float = bounded(0.5, least=0, below=1)
+    repeats: int = bounded(4, least=1)
+    memory: int = bounded(8, least=0)
+    neighbours: int = bounded(5, least=1)
+    pairs: int = bounded(5, least=1)
+    candidates: int = bounded(32, least=1)
+    probes: int = bounded(128, least=1)
 
 
 _REFERENCE = Preset(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from dismix.errors import DisMixError
 from dismix.graders.backbones import Backbone
 from dismix.graders.base import Grader, GraderConfig, Grades, Stage, full_precision
-from dismix.graders.choices import check_choices
+from dismix.graders.choices import bounded
 from dismix.graders.ord2seq_tree import Ord2SeqLoss, Tree
 from dismix.graders.registry import Preset, register_grader
 from dismix.labels import OrdinalTarget
@@ -38,18 +38,15 @@ class Ord2SeqConfig(GraderConfig):
         warmup: Share of the steps in which the learning rate grows from zero.
     """
 
-    dim: int | None = None
-    heads: int = 8
-    widening: int = 4
-    encoder_layers: int = 2
-    decoder_layers: int = 2
-    dropout: float = 0.1
+    dim: int | None = bounded(None, least=1)
+    heads: int = bounded(8, least=1)
+    widening: int = bounded(4, least=1)
+    encoder_layers: int = bounded(2, least=1)
+    decoder_layers: int = bounded(2, least=1)
+    dropout: float = bounded(0.1, least=0, below=1)
     teacher: Literal["mean", "sample"] = "mean"
     probabilities: Literal["softmax", "tree"] = "softmax"
-    warmup: float = 0.05
-
-    def __post_init__(self) -> None:
-        check_choices(self)
+    warmup: float = bounded(0.05, least=0, below=1)
 
 
 class DecisionDecoder(nn.Module):

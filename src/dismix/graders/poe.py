@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from dismix.graders.backbones import Backbone
 from dismix.graders.base import Grader, GraderConfig, Grades, Stage
+from dismix.graders.choices import bounded
 from dismix.graders.poe_loss import Gaussians, POELoss
 from dismix.graders.registry import Preset, register_grader
 from dismix.labels import OrdinalTarget
@@ -36,14 +37,14 @@ class POEConfig(GraderConfig):
         dropout: On the features and on the draws.
     """
 
-    dim: int = 512
-    grid: int = 1
-    samples: int = 50
-    alpha: float = 1e-4
-    beta: float = 1e-4
-    margin: float = 5.0
-    min_gap: float = 0.5
-    dropout: float = 0.5
+    dim: int = bounded(512, least=1)
+    grid: int = bounded(1, least=1)
+    samples: int = bounded(50, least=1)
+    alpha: float = bounded(1e-4, least=0)
+    beta: float = bounded(1e-4, least=0)
+    margin: float = bounded(5.0, least=0)
+    min_gap: float = bounded(0.5, least=0)
+    dropout: float = bounded(0.5, least=0, below=1)
 
 
 _REFERENCE = Preset(

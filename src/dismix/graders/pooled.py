@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from dismix.graders.backbones import Backbone
 from dismix.graders.base import Grader, GraderConfig, Grades, Stage
+from dismix.graders.choices import bounded
 from dismix.labels import OrdinalTarget, probs_from_levels
 
 
@@ -20,7 +21,7 @@ class PooledConfig(GraderConfig):
         dropout: On the pooled features.
     """
 
-    dropout: float = 0.5
+    dropout: float = bounded(0.5, least=0, below=1)
 
 
 class PooledGrader(Grader):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from dismix.graders.backbones import Backbone
 from dismix.graders.base import Grader, GraderConfig, Grades, Stage, full_precision, weighted_mean
-from dismix.graders.choices import check_choices
+from dismix.graders.choices import bounded
 from dismix.graders.cross_entropy import soft_cross_entropy
 from dismix.graders.registry import Preset, register_grader
 from dismix.graders.rnc_loss import RnCLoss
@@ -32,14 +32,11 @@ class RnCConfig(GraderConfig):
         head_lr: Factor on the learning rate for the head.
     """
 
-    temperature: float = 2.0
-    min_gap: float = 0.0
+    temperature: float = bounded(2.0, above=0)
+    min_gap: float = bounded(0.0, least=0)
     head: Literal["regression", "classification"] = "regression"
-    encode_share: float = 0.75
-    head_lr: float = 10.0
-
-    def __post_init__(self) -> None:
-        check_choices(self)
+    encode_share: float = bounded(0.75, above=0, below=1)
+    head_lr: float = bounded(10.0, above=0)
 
 
 _REFERENCE = Preset(

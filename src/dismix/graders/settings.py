@@ -1,12 +1,14 @@
 """All settings of a grader's training, from a preset and the user's changes."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from dismix.errors import DisMixError
 from dismix.graders.backbones import TINY
+from dismix.graders.choices import bounded, check_settings
 from dismix.graders.registry import GRADERS, OptimizerName, Schedule
 from dismix.graders.selection import check_rules
 from dismix.registry import near_names
@@ -37,7 +39,8 @@ class TrainSettings:
             first one's is the model, those of others are kept beside it.
         average: Averaged weights look back over this share of a stage's steps.
         validate_every: Epochs between validations; also after the last one.
-        augment: Flips and rotations, after mixing.
+        augment: Flips and rotations, before mixing; after it where a stage has several views,
+            which then differ by nothing else and are augmented in any case.
         balanced: Draw grades equally often.
         rank_weights: Weight of each rank, "balanced" for inverse frequency, or empty.
         size: Pixels a side.
@@ -48,30 +51,35 @@ class TrainSettings:
     preset: str = "dismix"
     backbone: str = "vgg16"
     weights: str = "auto"
-    epochs: int = 200
-    batch_size: int = 64
-    lr: float = 1e-4
-    weight_decay: float = 1e-4
+    epochs: int = bounded(200, least=1)
+    batch_size: int = bounded(64, least=1)
+    lr: float = bounded(1e-4, above=0)
+    weight_decay: float = bounded(1e-4, least=0)
     optimizer: OptimizerName = "adam"
     schedule: Schedule = "cosine"
-    final_lr: float = 0.0
-    clip: float = 0.0
+    final_lr: float = bounded(0.0, least=0, most=1)
+    clip: float = bounded(0.0, least=0)
     select: tuple[str, ...] = DEFAULT_SELECT
-    average: float = 0.05
-    validate_every: int = 2
+    average: float = bounded(0.05, least=0, most=1)
+    validate_every: int = bounded(2, least=1)
     augment: bool = True
     balanced: bool = False
     rank_weights: tuple[float, ...] | Literal["balanced"] = ()
-    size: int = 256
+    size: int = bounded(256, least=1)
     hparams: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_rules(self.select)
-        for name in ("epochs", "batch_size", "validate_every", "size"):
-            if getattr(self, name) < 1:
-                raise DisMixError(f"{name} is {getattr(self, name)}", cure="give 1 or more")
-        if not self.lr > 0:
-            raise DisMixError(f"lr is {self.lr}", cure="give a positive number")
+        check_settings(self)
+        weights = self.rank_weights
+        if weights and weights != "balanced":
+            right = all(0 <= float(weight) < math.inf for weight in weights)
+            if not right or not any(weights):
+                raise DisMixError(
+                    f"{weights} are no weights",
+                    column="rank_weights",
+                    cure="give numbers that are not negative, some above 0, or 'balanced'",
+                )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from dismix.graders.backbones import Backbone
 from dismix.graders.base import GraderConfig, Grades
+from dismix.graders.choices import bounded
 from dismix.graders.cross_entropy import soft_cross_entropy
 from dismix.graders.pooled import PooledConfig, PooledGrader, entropy
 from dismix.graders.registry import register_grader
@@ -68,7 +69,7 @@ class SordConfig(PooledConfig):
         metric: "squared" or "absolute" distance between ranks.
     """
 
-    alpha: float = 2.0
+    alpha: float = bounded(2.0, above=0)
     metric: Metric = "squared"
 
 
