@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from dismix.errors import DisMixError
-from dismix.graders.backbones import create_backbone
+from dismix.graders.backbones import _TimmTrunk, create_backbone
 
 
 @pytest.fixture
@@ -23,6 +23,29 @@ def test_tiny_takes_grey_and_colour_alike():
     assert backbone(grey).shape == (2, backbone.out_dim)
     assert backbone.forward_map(grey).min() >= 0
     assert backbone.relu_out
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 8, 8), (2, 8, 8, 3), (3, 8, 8)])
+def test_images_of_another_form_are_refused(shape):
+    with pytest.raises(DisMixError, match=r"images must be \(B, 1 or 3, H, W\), got"):
+        create_backbone("tiny")(torch.zeros(shape))
+
+
+def test_tokens_become_a_map_for_any_batch():
+    class Tokens(torch.nn.Module):
+        num_prefix_tokens = 1
+
+        def forward_features(self, images):
+            patches = torch.nn.functional.unfold(images, 4, stride=4).transpose(1, 2)
+            return torch.cat([patches[:, :1], patches], 1)
+
+    trunk = _TimmTrunk(Tokens())
+    batch = {"images": {0: torch.export.Dim("batch", min=1, max=64)}}
+    program = torch.export.export(trunk, (torch.rand(2, 3, 20, 20),), dynamic_shapes=batch)
+    images = torch.rand(5, 3, 20, 20)
+    found = program.module()(images)
+    assert found.shape == (5, 48, 5, 5)
+    assert torch.equal(found[:, :16, 1, 2], images[:, 0, 4:8, 8:12].flatten(1))
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_a_run_leaves_model_metrics_result_and_card(manifest, run):
     assert {"loss", "val_accuracy", "val_averaged_accuracy", "images_per_second"} <= set(rows[0])
     card = (run / "card.md").read_text()
     for words in ("drawn by a test", "Annotators: 3, votes: 90", "| severe | 2 |", "## Limits",
-                  "chosen by 'last' on validation"):  # fmt: skip
+                  "epoch 2, the last", "Grades in training: as they occur"):  # fmt: skip
         assert words in card
     grader = Grader.load(run)
     assert grader.about["ranks"] == [*RANKS]
@@ -81,6 +81,28 @@ def test_runs_are_not_overwritten_and_resume_only_as_they_began(manifest, run):
         train_grader(manifest, run, quick(lr=0.5), cpu=True, resume=True)
     again = train_grader(manifest, run, quick(select="last,accuracy"), cpu=True, resume=True)
     assert again == json.loads((run / "result.json").read_text())
+
+
+def test_a_finished_run_survives_the_deletion_of_its_checkpoint(manifest, run):
+    (run / "last.safetensors").unlink()
+    before = (run / "model.safetensors").read_bytes()
+    with pytest.raises(DisMixError, match="holds a run already"):
+        train_grader(manifest, run, quick(select="last,accuracy"), cpu=True)
+    again = train_grader(manifest, run, quick(select="last,accuracy"), cpu=True, resume=True)
+    assert again == json.loads((run / "result.json").read_text())
+    assert (run / "model.safetensors").read_bytes() == before
+    assert not (run / "last.safetensors").exists()
+
+
+def test_the_card_tells_what_counted_more(manifest, tmp_path):
+    settings = quick(epochs=1, rank_weights="1,2,3", balanced=True, select="loss")
+    train_grader(manifest, tmp_path / "w", settings, weight_column="weight", cpu=True)
+    card = (tmp_path / "w" / "card.md").read_text()
+    assert (
+        "Grades in training: drawn equally often; weighted 1, 2, 3; images weighted by the column "
+        "'weight'"
+    ) in card
+    assert "chosen by 'loss' on validation" in card
 
 
 def test_evaluation_joins_the_card_and_test_images_have_no_say(manifest, run):
@@ -107,6 +129,11 @@ def test_evaluating_on_other_ranks_is_refused(run, tmp_path):
         evaluate_run(run, tmp_path / "two.csv", cpu=True)
     with pytest.raises(DisMixError, match="no trained grader here"):
         evaluate_run(tmp_path / "cache", cpu=True)
+    table = pd.DataFrame({"image": ["00.png", "01.png"], "split": "test", "grade": [0, 2]})
+    meta = ManifestMeta(ranks=("green", "yellow", "red"))
+    write_manifest(make_manifest(table, meta, tmp_path), tmp_path / "colours.csv")
+    with pytest.warns(UserWarning, match=r"called green, yellow, red.*none, mild, severe"):
+        evaluate_run(run, tmp_path / "colours.csv", cpu=True)
 
 
 def test_unreadable_images_are_named_and_the_rest_graded(run, tmp_path):
@@ -164,6 +191,15 @@ def test_batches_and_sets_that_are_too_small(manifest):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_training(grader, quick(), target, data)
+
+
+@pytest.mark.parametrize(("backbone", "size"), [("vit_tiny_patch16_224", 256), ("vgg11", 16)])
+def test_sizes_that_a_backbone_cannot_take(manifest, backbone, size):
+    grader = create_grader("ce", backbone=backbone, weights=None, num_ranks=3)
+    target = OrdinalTarget.from_labels([0, 1, 2] * 4, 3)
+    settings = quick(backbone=backbone, size=size)
+    with pytest.raises(DisMixError, match=rf"'{backbone}' cannot read images of {size} px.*--size"):
+        check_training(grader, settings, target, read_manifest(manifest))
 
 
 def test_weight_columns_are_checked(manifest, tmp_path):

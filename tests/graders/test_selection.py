@@ -70,7 +70,7 @@ def test_rules_by_wrong_names():
      ({"lr": "-1"}, "column 'lr': -1.0 is out of bounds; give numbers > 0"),
      ({"epochs": 0}, "column 'epochs': 0 is out of bounds; give numbers >= 1"),
      ({"rank_weights": "a,b"}, "numbers with commas between or balanced"),
-     ({"rank_weights": "-1,1"}, "column 'rank_weights'.* are no weights; give numbers that are not"),
+     ({"rank_weights": "-1,1"}, "column 'rank_weights'.* are no weights; give numbers that"),
      ({"rank_weights": "0,0"}, "some above 0"), ({"rank_weights": "nan,1"}, "are no weights"),
      ({"clip": "-1"}, "column 'clip': -1.0 is out of bounds"), ({"average": 2}, ">= 0 and <= 1"),
      ({"dropout": "1.5"}, "column 'dropout': 1.5 is out of bounds; give numbers >= 0 and < 1"),

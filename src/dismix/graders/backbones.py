@@ -61,6 +61,11 @@ class Backbone(nn.Module):
 
     def forward_map(self, images: Tensor) -> Tensor:
         """Return features (B, d, h, w) of images (B, 1 or 3, H, W) in [-1, 1]."""
+        if images.ndim != 4 or images.shape[1] not in (1, 3):
+            raise DisMixError(
+                f"images must be (B, 1 or 3, H, W), got {tuple(images.shape)}",
+                cure="put channels before height and width, and drop alpha channels",
+            )
         if images.shape[1] == 1:
             images = images.expand(-1, 3, -1, -1)
         features: Tensor = self.trunk((images - self.mean) / self.deviation)
@@ -85,7 +90,9 @@ class _TimmTrunk(nn.Module):
         if features.ndim == 3:
             tokens = features[:, self.prefix :]
             side = round(tokens.shape[1] ** 0.5)
-            return tokens.transpose(1, 2).reshape(len(tokens), -1, side, tokens.shape[1] // side)
+            # Sizes from shapes, not from len(): a batch may be symbolic in an export.
+            shape = (tokens.shape[0], tokens.shape[2], side, tokens.shape[1] // side)
+            return tokens.transpose(1, 2).reshape(shape)
         return features.permute(0, 3, 1, 2) if self.channels_last else features
 
 

@@ -17,7 +17,7 @@ LIMITS = """\
 - For research. It has not been tested as a medical device and must not decide about patients.
 - It saw one data set. Other cameras, populations and protocols can shift its grades; check it on
   your own graded images first (`dismix grader evaluate`).
-- Numbers on validation are optimistic: the checkpoint was chosen there.
+- Numbers on validation are optimistic: the checkpoint or other settings were chosen there.
 - Grades are those of the annotators above. Where they disagree, the grader learned to be unsure.
 - `expected_rank` between two grades is a probability statement, not a finer clinical scale."""
 
@@ -74,10 +74,29 @@ def _training_lines(run: dict[str, Any], result: dict[str, Any]) -> list[str]:
         f"- Backbone: {s['backbone']}, {s['size']} px, {_start(s)}",
         f"- Training: {s['epochs']} epochs, batches of {s['batch_size']}, {s['optimizer']}, "
         f"learning rate {s['lr']:g}, seed {run['seed']}, mixing: {run['mix'] or 'none'}",
-        f"- Checkpoint: epoch {result['epoch']}, chosen by '{result['select']}' on validation",
+        f"- Grades in training: {_emphasis(run)}",
+        f"- Checkpoint: epoch {result['epoch']}, "
+        + (
+            "the last"
+            if result["select"] == "last"
+            else f"chosen by '{result['select']}' on validation"
+        ),
         f"- Made {made['date']} with dismix {made['versions'].get('dismix', '(source)')} "
         f"{made['commit']} on {made['hardware']}",
     ]
+
+
+def _emphasis(run: dict[str, Any]) -> str:
+    """Return in words what makes some images count more than others."""
+    s = run["settings"]
+    said = ["drawn equally often"] if s["balanced"] else []
+    if s["rank_weights"] == "balanced":
+        said.append("weighted by the inverse of their frequency")
+    elif s["rank_weights"]:
+        said.append("weighted " + ", ".join(f"{w:g}" for w in s["rank_weights"]))
+    if run["weight_column"]:
+        said.append(f"images weighted by the column '{run['weight_column']}'")
+    return "; ".join(said) or "as they occur"
 
 
 def _start(settings: dict[str, Any]) -> str:

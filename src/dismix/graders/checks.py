@@ -2,6 +2,8 @@
 
 import warnings
 
+import torch
+
 from dismix.data.manifest import Manifest
 from dismix.errors import DisMixError
 from dismix.graders.base import Grader
@@ -27,7 +29,8 @@ def check_training(
         allow_missing: Only warn when no training image has some grade.
 
     Raises:
-        DisMixError: A grade without training images, a batch or a split that is too small.
+        DisMixError: A grade without training images, a batch or a split that is too small,
+            images of a size that the backbone cannot take.
     """
     least = max(2, grader.min_batch)
     if settings.batch_size < least:
@@ -49,6 +52,26 @@ def check_training(
             stacklevel=2,
         )
     _check_grades(target, manifest, allow_missing)
+    _check_size(grader, settings)
+
+
+@torch.no_grad()
+def _check_size(grader: Grader, settings: TrainSettings) -> None:
+    """Show the backbone one picture: some take a single size, and small ones vanish in pooling."""
+    mode, size = grader.training, settings.size
+    grader.eval()
+    try:
+        features = grader.backbone.forward_map(torch.zeros(1, 3, size, size, device=grader.device))
+        if min(features.shape[2:]) < 1:
+            raise RuntimeError("nothing is left of the picture")
+    except (RuntimeError, AssertionError, ValueError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DisMixError(
+            f"'{settings.backbone}' cannot read images of {size} px ({reason})",
+            cure="choose the --size it was made for, often 224, or another --backbone",
+        ) from error
+    finally:
+        grader.train(mode)
 
 
 def _check_grades(target: OrdinalTarget, manifest: Manifest, allow_missing: bool) -> None:

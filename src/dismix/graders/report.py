@@ -1,6 +1,7 @@
 """Judging trained graders on a split, one run or many seeds, and telling it in words."""
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def evaluate_run(
         metrics then being a list.
     """
     run = Path(run)
-    models = [run] if run.is_file() or (run / MODEL).is_file() else sorted(run.glob("seed_*"))
+    models = [run] if run.is_file() or (run / MODEL).is_file() else _seeds_below(run)
     if not models:
         raise DisMixError(
             "no trained grader here", file=run, cure="train one with `dismix grader train`"
@@ -55,7 +56,7 @@ def evaluate_run(
     found = []
     for model in models:
         grader = load_grader(model, device)
-        _same_ranks(grader.about["ranks"], data)
+        _same_ranks(grader.about["ranks"], data, tell=model == models[0])
         images = load_split(
             data, split, grader.about["size"], device=device, cache=cache, progress=progress
         )
@@ -82,12 +83,24 @@ def _trained_on(model: Path) -> Path:
     return Path(json.loads(path.read_text(encoding="utf-8"))["manifest"])
 
 
-def _same_ranks(ranks: list[str], data: Manifest) -> None:
+def _seeds_below(run: Path) -> list[Path]:
+    """Return the folders of the seeds, by number."""
+    found = [p for p in run.glob("seed_*") if p.name.removeprefix("seed_").isdecimal()]
+    return sorted(found, key=lambda p: int(p.name.removeprefix("seed_")))
+
+
+def _same_ranks(ranks: list[str], data: Manifest, *, tell: bool) -> None:
     if len(ranks) != data.num_ranks:
         raise DisMixError(
             f"has {data.num_ranks} ranks, the grader {len(ranks)}",
             file=data.path,
             cure="judge on data with the same ranks",
+        )
+    if tell and [*data.meta.ranks] != [*ranks]:
+        warnings.warn(
+            f"the ranks of these data are called {', '.join(data.meta.ranks)}, the grader's "
+            f"{', '.join(ranks)}; they are compared by their order",
+            stacklevel=3,
         )
 
 

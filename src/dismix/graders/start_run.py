@@ -78,6 +78,8 @@ def train_grader(
     if accelerator.is_main_process:
         claim(run, described, resume)
     accelerator.wait_for_everyone()
+    if resume and (done := _finished(run, settings)) is not None:
+        return done
     splits = {
         name: load_split(
             data, name, settings.size, device=accelerator.device, cache=cache, progress=progress
@@ -97,6 +99,18 @@ def train_grader(
     if accelerator.is_main_process:
         atomic.write_json(run / RESULT, result)
         write_card(run, data)
+    return result
+
+
+def _finished(run: Path, settings: TrainSettings) -> dict[str, Any] | None:
+    """Return the result of a run that is over and whose checkpoint was deleted, else None."""
+    from dismix.generator.checkpoint import FILE
+    from dismix.graders.state import model_file
+
+    models = [run / model_file(rule, n) for n, rule in enumerate(settings.select)]
+    if (run / FILE).is_file() or not all(p.is_file() for p in [run / RESULT, *models]):
+        return None
+    result: dict[str, Any] = json.loads((run / RESULT).read_text(encoding="utf-8"))
     return result
 
 
@@ -223,13 +237,15 @@ def _sample_weights(train: "Manifest", column: str | None) -> Any:
 def claim(run: Path, described: dict[str, Any], resume: bool) -> None:
     """Write ``run.json``, or check that it says the same."""
     from dismix.generator.checkpoint import FILE
+    from dismix.graders.saving import MODEL
 
     path = run / RUN_FILE
     # Through JSON, so that tuples and lists compare equal.
     described = json.loads(json.dumps(described))
     if path.is_file():
         old = json.loads(path.read_text(encoding="utf-8"))
-        if not resume and (run / FILE).is_file():
+        # The checkpoint may have been deleted when the run was over; the model must not go too.
+        if not resume and ((run / FILE).is_file() or (run / MODEL).is_file()):
             raise DisMixError(
                 "holds a run already", file=run, cure="add --resume, or choose another folder"
             )

@@ -113,6 +113,12 @@ class _Loop:
                 f"a batch of {settings.batch_size} cannot be shared by {world} processes",
                 cure="set batch_size to a multiple",
             )
+        share, least = settings.batch_size // world, max(2, training.grader.min_batch)
+        if world > 1 and share < least:
+            raise DisMixError(
+                f"{share} images for each of {world} processes are too few",
+                cure=f"set batch_size to {least * world} or more",
+            )
         self.device = accelerator.device
         self.batches = self._batches(None)
         self.rank_weights = self._rank_weights()
