@@ -289,6 +289,12 @@ def test_mistakes_are_one_line(toy_run, tmp_path):
         mix(images, target.hard, rows=rows + 23)
     with pytest.raises(DisMixError, match=r"std is 0\.0; give numbers above 0"):
         DisMix.load(toy_run, p=1.0, std=0.0)
+    coloured = DisMix.load(toy_run, p=1.0, mean=[0.4, 0.5, 0.6])
+    for given in (rows, None):
+        with pytest.raises(DisMixError, match="mean has 3 numbers for images of 1 channels"):
+            coloured(images, target.hard, rows=given)
+    with pytest.raises(DisMixError, match="alpha is 0"):
+        DisMix.load(toy_run, alpha=0.0)
     other = MixEngine.load(toy_run)
     with pytest.raises(DisMixError, match="codes of another generator"):
         MixEngine(toy_generator(9), other.store)
@@ -305,6 +311,24 @@ def test_the_half_precision_decoder_shows_the_same_picture(toy_run):
     exact = engine.decode(codes)
     assert (rough - exact).abs().mean() < 0.01
     assert next(engine.model.parameters()).dtype == torch.float32
+
+
+def test_compiled_decoders_see_few_sizes(toy_run, monkeypatch):
+    sizes = set()
+
+    def compiled(function, **_options):
+        def run(ordinal, nonordinal):
+            sizes.add(len(ordinal))
+            return function(ordinal, nonordinal)
+
+        return run
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    plain, fast = MixEngine.load(toy_run), MixEngine.load(toy_run, compiled=True)
+    for count in (1, 16, 17, 40, 63, 64, 65, 150):
+        codes = plain.stored(torch.arange(count) % 30).codes
+        torch.testing.assert_close(fast.decode(codes), plain.decode(codes), rtol=1e-4, atol=1e-5)
+    assert sizes == {16, 32, 48, 64}
 
 
 @pytest.mark.slow

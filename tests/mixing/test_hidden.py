@@ -78,6 +78,45 @@ def test_views_of_an_image_show_the_same_mix(kind):
     assert torch.allclose(model(images), twice[0::2], atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", [ManifoldMixup, AlignMixup])
+def test_a_frozen_layer_of_a_model_in_training_is_mixed(kind):
+    """Otherwise labels would be mixed and features not."""
+    model, images = net(), pictures()
+    model[0].eval()
+    model[1].eval()
+    plain = model(images)
+    options = {"include_input": False} if kind is ManifoldMixup else {"p_input": 0.0}
+    kind(4, p=1.0, **options)(images, torch.arange(6) % 4, model=model)
+    assert not torch.allclose(model(images), plain, atol=1e-5)
+    assert torch.equal(model(images), plain)
+
+
+def test_wrapped_models(monkeypatch):
+    model, images = net(), pictures()
+    mix = ManifoldMixup(4, p=1.0, include_input=False)
+    with pytest.raises(DisMixError, match=r"use model.compile\(\) instead"):
+        mix(images, torch.arange(6) % 4, model=torch.compile(model, backend="eager"))
+    model.compile(backend="eager")
+    plain = model(images)
+    for _ in range(2):
+        mix(images, torch.arange(6) % 4, model=model)
+        assert not torch.allclose(model(images), plain, atol=1e-5)
+
+    class Wrapper(nn.Module):
+        """As far as names go, what distributed training wraps round a model."""
+
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+
+    monkeypatch.setattr(nn.parallel, "DistributedDataParallel", Wrapper)
+    inner = net()
+    plain = inner(images)
+    for mixer in (mix, AlignMixup(4, p=1.0, p_input=0.0)):
+        mixer(images, torch.arange(6) % 4, model=Wrapper(inner))
+        assert not torch.allclose(inner(images), plain, atol=1e-5)
+
+
 def test_all_places_are_drawn():
     model, images = net(), pictures()
     mix = ManifoldMixup(4, layers=["0", "1"], p=1.0)

@@ -1,5 +1,9 @@
 """The rotating pool: its bounds, its order, its files."""
 
+import gc
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -109,6 +113,45 @@ def test_a_pool_on_disk_serves_the_same_and_leaves_nothing(tmp_path: Path) -> No
     with MixPool(numbered, SIZE, seed=2, folder=tmp_path / "pool") as disk:
         assert torch.equal(disk.take(50).images, wanted)
         assert not list((tmp_path / "pool").iterdir())
+
+
+def test_closing_and_forgetting_stop_the_work() -> None:
+    stop, ended = threading.Event(), threading.Event()
+
+    def endless(block: int) -> Pooled:
+        assert stop.wait(20), "nobody asked it to stop"
+        ended.set()
+        raise RuntimeError
+
+    begun = time.monotonic()
+    MixPool(endless, SIZE, stop=stop).close()
+    assert ended.is_set()
+    stop.clear(), ended.clear()
+    forgotten = MixPool(endless, SIZE, stop=stop)
+    del forgotten
+    gc.collect()
+    assert ended.wait(5)
+    assert time.monotonic() - begun < 10
+
+
+LEAVE = """
+import sys, torch
+torch.set_num_threads(1)
+from dismix.mixing.dismix import DisMix
+mix = DisMix.load(sys.argv[1], pool=10**6)
+mix.pool("cpu")
+raise SystemExit(3)
+"""
+
+
+def test_python_leaves_while_a_block_is_in_the_making(toy_run: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVE, toy_run], env=environment, capture_output=True,
+        text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3, done.stderr
+    assert not done.stderr
 
 
 def test_failures_reach_the_caller(tmp_path: Path) -> None:

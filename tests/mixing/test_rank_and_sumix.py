@@ -9,7 +9,9 @@ from torch import nn
 
 from dismix.errors import DisMixError
 from dismix.mixing.comixup import CoMixup
+from dismix.mixing.manifold_mixup import ManifoldMixup
 from dismix.mixing.mixup import Mixup
+from dismix.mixing.puzzlemix import PuzzleMix
 from dismix.mixing.rankmixup import RankMixupLoss, ndcg_loss, ranking_loss
 from dismix.mixing.saliency import spectral_saliency
 from dismix.mixing.sumix import SUMix, corrected_ratio
@@ -61,6 +63,25 @@ def test_rankmixup_trains_a_model(kind):
     parts.loss.backward()
     assert float(model[1].weight.grad.abs().sum()) > 0
     assert loss.views == (1 if kind == "mrl" else 3)
+
+
+def test_rankmixup_counts_mixes_only_and_shows_them_the_model():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 4))
+    images = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    votes = torch.tensor([0.5, 0.5, 0.0, 0.0]).expand(6, 4)
+    # Nothing was mixed, so there is nothing to rank.
+    assert RankMixupLoss(Mixup(4, p=0.0))(model, images, votes).ranking.item() == 0.0
+    half = RankMixupLoss(Mixup(4, p=0.5, seed=1))
+    parts = half(model, images, votes)
+    info, scores = half.mix.last, model(images).amax(1)
+    mixed = model(Mixup(4, p=0.5, seed=1)(images, votes)[0]).amax(1)
+    slow = ((mixed - scores + 2.0).clamp_min(0) * info.mixed).sum() / 6
+    assert torch.allclose(parts.ranking, slow, atol=1e-5)
+    salient = RankMixupLoss(PuzzleMix(4, p=1.0, blocks=(2,)))
+    assert bool(salient(model, images, torch.arange(6) % 4).loss.isfinite())
+    with pytest.raises(DisMixError, match="mixes inside the model"):
+        RankMixupLoss(ManifoldMixup(4))
 
 
 def test_ratio_against_a_loop():

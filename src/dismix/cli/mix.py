@@ -163,7 +163,7 @@ def quality(
 
 @app.command(name="list")
 def list_mixers() -> None:
-    """List the mixers and the policies of DisMix."""
+    """List the mixers with their papers, costs and needs."""
     from dismix.mixing.registry import MIXERS
 
     width = max(len(name) for name in MIXERS)

@@ -14,6 +14,7 @@ _HOMES = {
     "CachedEditor": "editors",
     "CoMixup": "comixup",
     "CutMix": "cutmix",
+    "DisMix": "dismix",
     "DiffuseMix": "diffusemix",
     "DiffusersEditor": "editors",
     "FilterMix": "diffusemix",
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from dismix.mixing.cutmix import CutMix as CutMix
     from dismix.mixing.diffusemix import DiffuseMix as DiffuseMix
     from dismix.mixing.diffusemix import FilterMix as FilterMix
+    from dismix.mixing.dismix import DisMix as DisMix
     from dismix.mixing.editors import CachedEditor as CachedEditor
     from dismix.mixing.editors import DiffusersEditor as DiffusersEditor
     from dismix.mixing.guidedmixup import GuidedMixup as GuidedMixup

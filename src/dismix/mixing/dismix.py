@@ -14,7 +14,8 @@ they come here; mixes of images that had to be encoded on the fly carry the call
 """
 
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -304,28 +305,31 @@ class DisMix(Mixer):
         worker = get_worker_info()
         seed = self.pool_seed + (0 if worker is None else worker.id + 1)
         stream: Any = None
+        stop = threading.Event()
         if device.type == "cuda":
             stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
         def make(block: int) -> Pooled:
             if stream is None:
-                return self.pool_block(seed, block)
+                return self.pool_block(seed, block, stop.is_set)
             with torch.cuda.stream(stream):
-                made = self.pool_block(seed, block)
+                made = self.pool_block(seed, block, stop.is_set)
                 stream.synchronize()
                 return made
 
         pool = MixPool(
             make, self.pool_size, reuse=self.reuse, seed=seed, folder=self.pool_dir,
-            position=self._position,
+            position=self._position, stop=stop,
         )  # fmt: skip
         self._pool = (os.getpid(), device, pool)
         return pool
 
-    def pool_block(self, seed: int, block: int) -> Pooled:
-        """Make a block of the pool; it depends on its arguments and the settings alone."""
+    def pool_block(
+        self, seed: int, block: int, stopped: Callable[[], bool] | None = None
+    ) -> Pooled:
+        """Make a block of the pool; it depends on seed, number and the settings alone."""
         mixes = self.maker.draw(self.pool_size, [seed, block, 1])
-        images = self.maker.pictures(mixes)
+        images = self.maker.pictures(mixes, stopped)
         return Pooled(images, self.maker.targets(mixes).probs.to(images.device))
 
     def reseed(self, *seeds: int) -> None:

@@ -23,8 +23,8 @@ from dismix.mixing.latents import LatentStore, Sources, conditions, find_store
 from dismix.mixing.policies import mix_codes
 from dismix.mixing.policy_draws import GENERATE_AND_MIX, PolicyDraws, named_policies
 
-# Compiled decoders see batches of a few sizes only.
-_COMPILED_STEP = 16
+# Compiled decoders see batches of four sizes only: torch gives up compiling after some more.
+_COMPILED_STEP, _COMPILED_MOST = 16, 64
 
 
 class MixEngine:
@@ -193,6 +193,10 @@ class MixEngine:
 
         whole: Any = torch.compile(joined, dynamic=False)
 
+        def decode(codes: Codes) -> Tensor:
+            starts = range(0, len(codes), _COMPILED_MOST)
+            return torch.cat([padded(codes[s : s + _COMPILED_MOST]) for s in starts])
+
         def padded(codes: Codes) -> Tensor:
             count = len(codes)
             more = -count % _COMPILED_STEP
@@ -204,7 +208,7 @@ class MixEngine:
                 )
             return made[:count]
 
-        return padded
+        return decode
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_decode": None}

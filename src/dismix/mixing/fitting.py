@@ -36,6 +36,7 @@ class Normalisation:
             images: (B, channels, H, W) in the caller's normalisation.
             model: The generator.
         """
+        self._check(images)
         unit = 2 * (images.float() * self.std.to(images.device) + self.mean.to(images.device)) - 1
         if unit.shape[1] != model.in_channels:
             unit = _channels(unit, model.in_channels)
@@ -48,12 +49,22 @@ class Normalisation:
             mixes: Decoded pictures.
             like: Images whose channels, size, type and device are wanted.
         """
+        self._check(like)
         mixes = mixes.to(like.device)
         if mixes.shape[1] != like.shape[1]:
             mixes = _channels(mixes, like.shape[1])
         mixes = _sized(mixes, (like.shape[2], like.shape[3]))
         scaled = ((mixes + 1) / 2 - self.mean.to(like.device)) / self.std.to(like.device)
         return scaled.to(like.dtype)
+
+    def _check(self, images: Tensor) -> None:
+        channels = images.shape[1]
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if values.shape[1] not in (1, channels):
+                raise DisMixError(
+                    f"{name} has {values.shape[1]} numbers for images of {channels} channels",
+                    cure="give one number, or one a channel",
+                )
 
 
 def _channels(images: Tensor, wanted: int) -> Tensor:

@@ -3,8 +3,8 @@
     images, targets = mix(images, targets, model=model)   # images unchanged, targets mixed
     loss = loss_fn(model(images), targets)                 # a hidden layer mixes its output
 
-The hook acts once and then goes away. It does nothing to a model in evaluation mode, and a new
-call takes back a hook that was never met.
+The hook acts once and then goes away. It does nothing to a model in evaluation mode (a frozen
+layer of a model in training is mixed), and a new call takes back a hook that was never met.
 """
 
 from collections.abc import Callable, Sequence
@@ -72,13 +72,13 @@ def find_layer(model: nn.Module, name: str) -> nn.Module:
 class OneShot:
     """A forward hook that mixes the output of a layer once."""
 
-    def __init__(self, layer: nn.Module, mixing: Mixing, batch: int, name: str) -> None:
-        self.mixing, self.batch, self.name = mixing, batch, name
-        self.handle = layer.register_forward_hook(self)
+    def __init__(self, model: nn.Module, name: str, mixing: Mixing, batch: int) -> None:
+        self.model, self.mixing, self.batch, self.name = model, mixing, batch, name
+        self.handle = find_layer(model, name).register_forward_hook(self)
 
     def __call__(self, layer: nn.Module, inputs: Any, output: Any) -> Any:
-        """Mix the output, unless the layer is being evaluated."""
-        if not layer.training:
+        """Mix the output, unless the model is being evaluated."""
+        if not self.model.training:
             return None
         self.handle.remove()
         if not isinstance(output, Tensor) or not len(output) or len(output) % self.batch:
@@ -117,11 +117,18 @@ class HiddenMixer(RowMixer):
     def arm(self, model: nn.Module, name: str, mixing: Mixing, batch: int) -> None:
         """Let a layer mix its output at the next training pass."""
         self.disarm()
-        inner = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
-        self._armed = [OneShot(find_layer(inner, name), mixing, batch, name)]
+        self._armed = [OneShot(model, name, mixing, batch)]
 
     def needed_model(self, model: nn.Module | None) -> nn.Module:
-        """Return the model, or say that one is needed."""
+        """Return the model whose layers can be mixed, or say that one is needed."""
+        if isinstance(model, nn.parallel.DistributedDataParallel):
+            model = model.module
+        if hasattr(model, "_orig_mod"):
+            # Its code was made without the hook and would pass it by, with mixed labels.
+            raise DisMixError(
+                f"{self.method} cannot mix inside what torch.compile(model) returned",
+                cure="use model.compile() instead, or another mixer",
+            )
         if model is None:
             raise DisMixError(
                 f"{self.method} mixes inside a model and got none",

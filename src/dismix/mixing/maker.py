@@ -1,6 +1,7 @@
 """Mixes of stored images: what the pool, the offline writer and the figures share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +19,7 @@ from dismix.mixing.policy_draws import (
     PartnerIndex,
     PolicyDraws,
     draw_numbers,
+    named_policies,
     policy_draws,
 )
 
@@ -46,6 +48,10 @@ class MixSettings:
     balanced: bool = False
 
     def __post_init__(self) -> None:
+        # Before anything is encoded, which may take an hour.
+        named_policies(self.policies)
+        if not self.alpha > 0:
+            raise DisMixError(f"alpha is {self.alpha:g}", cure="give a number above 0")
         for name, known in (
             ("labels", ("majority", "votes")),
             ("ranks", ("majority", "consensus")),
@@ -111,15 +117,20 @@ class MixMaker:
         anchor = self.partners.anchors(numbers[:, -1], balanced=self.settings.balanced)
         return StoredMixes(anchor, self.choices(numbers, self.ranks[anchor], anchor))
 
-    def pictures(self, mixes: StoredMixes) -> Tensor:
-        """Decode mixes: (B, channels, H, W) uint8 on the engine's device."""
-        parts = [mixes[start : start + CHUNK] for start in range(0, len(mixes), CHUNK)]
-        return torch.cat(
-            [
-                from_unit(self.engine.mix(part.choices, self.engine.stored(part.anchor)))
-                for part in parts
-            ]
-        )
+    def pictures(self, mixes: StoredMixes, stopped: Callable[[], bool] | None = None) -> Tensor:
+        """Decode mixes: (B, channels, H, W) uint8 on the engine's device.
+
+        Args:
+            mixes: How B mixes are made.
+            stopped: Asked now and then; `CancelledError` is raised once it says yes.
+        """
+        made = []
+        for start in range(0, len(mixes), CHUNK):
+            if stopped is not None and stopped():
+                raise CancelledError
+            part = mixes[start : start + CHUNK]
+            made.append(from_unit(self.engine.mix(part.choices, self.engine.stored(part.anchor))))
+        return torch.cat(made)
 
     def targets(self, mixes: StoredMixes) -> OrdinalTarget:
         """Return the labels of mixes."""

@@ -9,11 +9,16 @@ each time in another order, and is then dropped. So
 
 What is served depends on the seed and the number of uses alone, never on the threads' timing:
 a pool that is late makes the training wait.
+
+A block may take minutes to decode; closing the pool, and leaving Python, must not. So the thread is
+one that the interpreter does not wait for, and it is asked to stop before the interpreter goes.
 """
 
 import tempfile
+import threading
+import weakref
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,6 +56,7 @@ class MixPool:
         seed: Of the order.
         folder: Keep the pictures in files below this folder instead of in memory.
         position: (block, uses) to go on from, see `position`.
+        stop: Set when the pool is closed; ``make`` may look at it and give up.
 
     Example:
         >>> def make(block):
@@ -70,6 +76,7 @@ class MixPool:
         seed: int = 0,
         folder: str | Path | None = None,
         position: tuple[int, int] = (0, 0),
+        stop: threading.Event | None = None,
     ) -> None:
         if size < 1 or reuse < 1:
             raise DisMixError(
@@ -81,9 +88,11 @@ class MixPool:
         self._block, self._uses = position
         # Its last block is served whole: the next one is due.
         self._block, self._uses = self._block + self._uses // self.period, self._uses % self.period
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="dismix-pool")
+        self._threads: list[threading.Thread] = []
+        # Also when the pool is forgotten, and when the interpreter is about to go.
+        self._halt = weakref.finalize(self, _halt, stop or threading.Event(), self._threads)
         self._current: _Kept | None = None
-        self._next: Future[_Kept] = self._thread.submit(self._made, self._block)
+        self._next = self._begun(self._block)
         self._order = self._drawn_order()
 
     @property
@@ -121,8 +130,8 @@ class MixPool:
         )
 
     def close(self) -> None:
-        """Stop the background work; a block in the making is finished and dropped."""
-        self._thread.shutdown(wait=True, cancel_futures=True)
+        """Stop the background work; a block in the making is dropped."""
+        self._halt()
         self._current = None
 
     def __enter__(self) -> "MixPool":
@@ -134,7 +143,7 @@ class MixPool:
     def _ready(self) -> "_Kept":
         if self._current is None:
             self._current = self._next.result()
-            self._next = self._thread.submit(self._made, self._block + 1)
+            self._next = self._begun(self._block + 1)
         return self._current
 
     def _turn(self) -> None:
@@ -147,11 +156,40 @@ class MixPool:
         rng = torch.Generator().manual_seed(int(seed) >> 1)
         return torch.cat([torch.randperm(self.size, generator=rng) for _ in range(self.reuse)])
 
-    def _made(self, block: int) -> "_Kept":
-        made = self._make(block)
-        if len(made) != self.size:
-            raise DisMixError(f"block {block} has {len(made)} mixes instead of {self.size}")
-        return _Kept(made, self.folder)
+    def _begun(self, block: int) -> "Future[_Kept]":
+        """Begin a block in a thread that knows nothing of the pool, which may be forgotten."""
+        future: Future[_Kept] = Future()
+        thread = threading.Thread(
+            target=_work, args=(future, self._make, block, self.size, self.folder),
+            name=f"dismix-pool-{block}", daemon=True,
+        )  # fmt: skip
+        self._threads[:] = [thread]
+        thread.start()
+        return future
+
+
+def _work(
+    future: "Future[_Kept]",
+    make: Callable[[int], Pooled],
+    block: int,
+    size: int,
+    folder: Path | None,
+) -> None:
+    try:
+        made = make(block)
+        if len(made) != size:
+            raise DisMixError(f"block {block} has {len(made)} mixes instead of {size}")
+        future.set_result(_Kept(made, folder))
+    except BaseException as error:
+        # Whoever waits for the block gets it.
+        future.set_exception(error)
+
+
+def _halt(stop: threading.Event, threads: list[threading.Thread]) -> None:
+    stop.set()
+    for thread in threads:
+        if thread is not threading.current_thread():
+            thread.join()
 
 
 class _Kept:

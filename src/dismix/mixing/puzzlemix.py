@@ -253,6 +253,12 @@ def _per_channel(value: float | Sequence[float]) -> tuple[float, ...]:
 def _unit(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
     if len(mean) == len(std) == 1:
         return images * std[0] + mean[0]
+    if not {len(mean), len(std)} <= {1, images.shape[1]}:
+        raise DisMixError(
+            f"mean and std have {len(mean)} and {len(std)} numbers for images of"
+            f" {images.shape[1]} channels",
+            cure="give one number, or one a channel",
+        )
     scale, shift = (onto(torch.tensor(v), images.device).view(1, -1, 1, 1) for v in (std, mean))
     return images * scale + shift
 

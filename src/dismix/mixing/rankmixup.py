@@ -9,7 +9,7 @@ How ours differs from the authors' release: soft labels; any of our mixers makes
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -17,9 +17,12 @@ from torch import Tensor, nn
 
 from dismix.errors import DisMixError
 from dismix.mixing.base import Mixer, Targets
+from dismix.mixing.hooks import HiddenMixer
 
 
-def ranking_loss(clean: Tensor, mixed: Tensor, target: Tensor, margin: float) -> Tensor:
+def ranking_loss(
+    clean: Tensor, mixed: Tensor, target: Tensor, margin: float, rows: Tensor | None = None
+) -> Tensor:
     """Return the mean hinge by which a mix is more confident than its clean image (MRL).
 
     Args:
@@ -27,6 +30,8 @@ def ranking_loss(clean: Tensor, mixed: Tensor, target: Tensor, margin: float) ->
         mixed: Scores (B, C) of the mixes.
         target: Mixed targets (B, C); rows that are one rank only do not count.
         margin: By how much a mix must be less confident.
+        rows: (B,) bool, those that were mixed; all by default. Soft labels of images left alone
+            would otherwise count as mixes.
 
     Example:
         >>> clean, mixed = torch.tensor([[4.0, 0.0]]), torch.tensor([[3.0, 0.0]])
@@ -35,6 +40,8 @@ def ranking_loss(clean: Tensor, mixed: Tensor, target: Tensor, margin: float) ->
     """
     # paper: the mean is over all images, those that do not count included.
     counts = target.amax(1) < 1 - 1e-6
+    if rows is not None:
+        counts = counts & rows
     hinge = F.relu(mixed.float().amax(1) - clean.float().amax(1) + margin)
     return (hinge * counts).mean()
 
@@ -78,7 +85,7 @@ class RankMixupLoss(nn.Module):
     """Cross-entropy of the clean images and the ranking of confidences.
 
     Args:
-        mix: Makes the mixes; it should have ``p=1`` and give soft targets.
+        mix: Makes the mixes of pixels; it should have ``p=1`` and give soft targets.
         kind: "mrl" or "mndcg".
         margin: Of "mrl"; the authors use 2 for CIFAR and 1 for Tiny-ImageNet.
         weight: Of the ranking.
@@ -99,21 +106,26 @@ class RankMixupLoss(nn.Module):
             raise DisMixError(f"unknown kind '{kind}'", cure="choose mrl or mndcg")
         if mix.target_form not in ("soft", "unimodal"):
             raise DisMixError("RankMixup needs targets (B, C)", cure="give the mixer target='soft'")
+        if isinstance(mix, HiddenMixer):
+            raise DisMixError(
+                f"RankMixup needs mixed images, and {mix.method} mixes inside the model",
+                cure="choose for example mixup or cutmix",
+            )
         self.mix, self.kind, self.margin, self.weight = mix, kind, margin, weight
         self.views = views if views is not None else (1 if kind == "mrl" else 3)
 
     def forward(self, model: nn.Module, images: Tensor, targets: Targets) -> RankMixupParts:
         """Return the loss of a batch; the model is passed the images and their mixes."""
-        made = [self.mix(images, targets) for _ in range(self.views)]
-        soft = [t if isinstance(t, Tensor) else t.probs for _, t in made]
-        assert self.mix.last is not None
-        sources = self.mix.last.sources.probs
-        scores = model(torch.cat([images, *[x for x, _ in made]])).chunk(1 + self.views)
+        given: dict[str, Any] = {"model": model} if self.mix.needs_saliency else {}
+        made = [self.mix(images, targets, return_info=True, **given) for _ in range(self.views)]
+        soft = [t if isinstance(t, Tensor) else t.probs for _, t, _ in made]
+        sources = made[0][2].sources.probs
+        scores = model(torch.cat([images, *[x for x, _, _ in made]])).chunk(1 + self.views)
         entropy = -(sources * F.log_softmax(scores[0].float(), 1)).sum(1).mean()
         if self.kind == "mrl":
             each = [
-                ranking_loss(scores[0], s, t, self.margin)
-                for s, t in zip(scores[1:], soft, strict=True)
+                ranking_loss(scores[0], s, t, self.margin, info.mixed)
+                for s, t, (_, _, info) in zip(scores[1:], soft, made, strict=True)
             ]
             ranking = torch.stack(each).mean()
         else:
