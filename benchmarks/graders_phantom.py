@@ -1,14 +1,18 @@
 """How well each grader does on phantoms with enough data, on one CPU core.
 
     python benchmarks/graders_phantom.py [--methods poe,gol] [--subject fundus] [--seeds 2]
+        [--set select=loss] [--output results/graders/phantom/new]
 
 Five ranks, pictures of 64 px in the proportions of the phantom's own annotators: training and
 validation on the votes, test on the true grade. The `tiny` backbone starts from nothing, the
 common loop trains it, the checkpoint is chosen on validation by the default rule; nothing is
 chosen on the test pictures. Every method has the same epochs, batch size and learning rate.
+
+With --output every training leaves a JSON file, and those that are there are not run again.
 """
 
 import argparse
+import json
 import tempfile
 import time
 from pathlib import Path
@@ -17,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from dismix import atomic
 from dismix.data.phantom import PhantomSpec, render
 from dismix.data.phantom.plan import PlannedImage, plan_images
 from dismix.generator.images import SplitImages
@@ -59,7 +64,7 @@ def train_and_test(
     """Return the test metrics of one training, and its seconds of processor time."""
     changes = {
         "backbone": "tiny", "epochs": options.epochs, "batch_size": 32, "lr": options.lr,
-        "size": SIZE,
+        "size": SIZE, **dict(text.split("=", 1) for text in options.set),
     }  # fmt: skip
     settings = choose_settings(method, changes=changes)
     start = time.process_time()
@@ -71,6 +76,29 @@ def train_and_test(
         )  # fmt: skip
         chosen = Grader.load(folder)
     return {**evaluate(chosen, splits["test"]), "seconds": time.process_time() - start}
+
+
+def result_of(
+    method: str, seed: int, options: argparse.Namespace, drawn: dict[int, dict[str, SplitImages]]
+) -> dict[str, Any]:
+    """Return the metrics of one training, from its file when there is one."""
+    path = options.output and options.output / f"{options.subject}-{method}-{seed}.json"
+    asked = {k: v for k, v in vars(options).items() if k not in ("output", "methods", "seeds")}
+    # Which sets a command names does not matter for one of them.
+    asked = {"method": method, "set_seed": seed, **asked, "first": 0}
+    if path and path.is_file():
+        known: dict[str, Any] = json.loads(path.read_text())
+        if known["options"] != asked:
+            raise SystemExit(f"{path} is of other options; choose another --output")
+        return dict(known["test"])
+    if seed not in drawn:
+        drawn.clear()
+        drawn[seed] = draw_splits(options, seed)
+    found = train_and_test(method, drawn[seed], options, seed)
+    if path:
+        record = {"options": asked, "test": found, "provenance": provenance()}
+        atomic.write_json(path, record)
+    return found
 
 
 def main() -> None:
@@ -85,6 +113,8 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seeds", type=int, default=1, help="sets drawn and trainings run")
     parser.add_argument("--first", type=int, default=0, help="number of the first set")
+    parser.add_argument("--set", action="append", default=[], help="any setting, name=value")
+    parser.add_argument("--output", type=Path, help="folder for one JSON file a training")
     options = parser.parse_args()
     torch.set_num_threads(1)
     origin = provenance()
@@ -92,10 +122,10 @@ def main() -> None:
     print(f"{vars(options)}\n")
     print("| method | set | accuracy | MAE | MAE of expected rank | quadratic kappa | seconds |")
     print("|---|---|---|---|---|---|---|")
+    drawn: dict[int, dict[str, SplitImages]] = {}
     for seed in range(options.first, options.first + options.seeds):
-        splits = draw_splits(options, seed)
         for method in options.methods.split(","):
-            found = train_and_test(method, splits, options, seed)
+            found = result_of(method, seed, options, drawn)
             row = f"{found['accuracy']:.1%} | {found['mae']:.3f} | {found['mae_expected']:.3f}"
             row += f" | {found['qwk']:.3f} | {found['seconds']:.0f}"
             print(f"| {method} | {seed} | {row} |", flush=True)
