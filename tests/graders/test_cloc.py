@@ -5,7 +5,9 @@ import torch
 import torch.nn.functional as F
 
 from dismix.graders.cloc_loss import CLOCLoss, default_margins
+from dismix.graders.plan import begin_stage, learning_rate, set_learning_rate
 from dismix.graders.registry import create_grader
+from dismix.graders.settings import TrainSettings
 from dismix.labels import OrdinalTarget
 
 
@@ -100,10 +102,30 @@ def test_stages_learn_then_fix_the_margins():
     names = [name for name, _ in grader.named_parameters() if "margin" in name]
     joint, fixed = grader.stages
     assert joint.share + fixed.share == pytest.approx(1.0)
-    assert all(name.startswith(tuple(joint.lr_scale)) for name in names)
+    assert all(name.startswith(tuple(joint.travel)) for name in names)
     assert not any(name.startswith(fixed.trainable) for name in names)
     for stage, learns in ((joint, True), (fixed, False)):
         grader.on_stage_start(stage)
         grader.zero_grad(set_to_none=True)
         grader.training_loss(images, target, stage)["loss"].backward()
         assert (grader.contrast.raw_margins.grad is not None) == learns
+
+
+@pytest.mark.parametrize(("steps", "lr"), [(50, 1e-4), (2000, 1e-4), (50, 3e-3)])
+@pytest.mark.parametrize("schedule", ["cosine", "constant"])
+def test_margins_go_equally_far_in_few_steps_and_in_many(steps, lr, schedule):
+    grader = create_grader("cloc", num_ranks=3)
+    stage = grader.stages[0]
+    settings = TrainSettings("cloc", lr=lr, schedule=schedule)
+    optimizer = begin_stage(grader, stage, settings, steps)
+    start = grader.contrast.raw_margins.detach().clone()
+    for step in range(steps):
+        set_learning_rate(optimizer, learning_rate(settings, stage, step / steps))
+        grader.contrast.raw_margins.grad = torch.ones(2)
+        optimizer.step()
+    moved = start - grader.contrast.raw_margins.detach()
+    assert torch.allclose(moved, torch.full((2,), 1.25), atol=0.05)
+    assert 0.14 < float(grader.margins[0]) < 0.18
+    rates = {group["scale"] for group in optimizer.param_groups}
+    assert 1.0 in rates
+    assert len(rates) == 2

@@ -115,7 +115,10 @@ class Stage:
         share: Fraction of the epochs.
         trainable: Prefixes of parameter names; all others are frozen and their batch
             normalisation keeps its statistics. The empty prefix means everything.
-        lr_scale: Factors on the learning rate by prefix, {"margins": 100.0}.
+        lr_scale: Factors on the learning rate by prefix, {"head": 10.0}.
+        travel: By prefix, how far Adam may carry a parameter over the whole stage: its learning
+            rate follows from the number of steps, whatever that of the network is. For what
+            is pushed one way all the time and would go farther the longer a training is.
         views: Augmented views of each image.
         mixing: Whether mixers act in this stage.
         warmup: Fraction of this stage's steps over which the learning rate grows from zero.
@@ -125,6 +128,7 @@ class Stage:
     share: float
     trainable: tuple[str, ...] = ("",)
     lr_scale: Mapping[str, float] = field(default_factory=lambda: _NO_SCALES)
+    travel: Mapping[str, float] = field(default_factory=lambda: _NO_SCALES)
     views: int = 1
     mixing: bool = True
     warmup: float = 0.0

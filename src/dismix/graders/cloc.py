@@ -2,7 +2,8 @@
 
 How ours differs: see `dismix.graders.cloc_loss`. The release holds only the loss, so backbone,
 learning rate and the length of the phases are our choices. Margins get a learning rate of their
-own, since at that of the network they barely move on small data sets and collapse on large ones.
+own, by the number of steps: at the network's they barely move on small data sets and collapse on
+large ones, since the loss pushes them down all the time.
 """
 
 from dataclasses import dataclass
@@ -31,7 +32,8 @@ class CLOCConfig(GraderConfig):
         reduction: "mean", or "reference" for the release's scale.
         hard_contrast: Leave mixed images out of the contrast.
         joint_share: Share of the epochs in which margins are learned.
-        margin_lr: Factor on the learning rate for the margins.
+        margin_travel: How far the margins' parameters may move in that time; from 0.4, margins
+            that are always pushed down end at 0.16 with 1.25, and at their floor with 5.
         dropout: On the pooled features.
     """
 
@@ -41,7 +43,7 @@ class CLOCConfig(GraderConfig):
     reduction: Reduction = "mean"
     hard_contrast: bool = False
     joint_share: float = bounded(0.25, above=0, below=1)
-    margin_lr: float = bounded(100.0, above=0)
+    margin_travel: float = bounded(1.25, above=0)
     dropout: float = bounded(0.5, least=0, below=1)
 
 
@@ -60,7 +62,7 @@ class CLOC(Grader):
         config: CLOCConfig = self.config
         share = config.joint_share
         self.stages = (
-            Stage("joint", share, lr_scale={"contrast": config.margin_lr}),
+            Stage("joint", share, travel={"contrast": config.margin_travel}),
             Stage("fixed", 1.0 - share, trainable=("backbone", "dropout", "head")),
         )
         start = None if config.margin is None else [config.margin] * (num_ranks - 1)

@@ -1,6 +1,7 @@
 """Stages laid out over epochs, and what each stage makes of a grader and its optimizer."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -54,8 +55,16 @@ def set_stage_mode(grader: Grader, stage: Stage) -> None:
             module.eval()
 
 
-def begin_stage(grader: Grader, stage: Stage, settings: TrainSettings) -> torch.optim.Optimizer:
+def begin_stage(
+    grader: Grader, stage: Stage, settings: TrainSettings, steps: int = 1000
+) -> torch.optim.Optimizer:
     """Freeze what the stage does not train and return the optimizer of the rest.
+
+    Args:
+        grader: Any grader.
+        stage: One of its stages.
+        settings: Settings.
+        steps: Of the whole stage.
 
     Raises:
         DisMixError: Nothing is left to train.
@@ -63,7 +72,7 @@ def begin_stage(grader: Grader, stage: Stage, settings: TrainSettings) -> torch.
     for name, parameter in grader.named_parameters():
         parameter.requires_grad_(has_prefix(name, stage.trainable))
     grader.on_stage_start(stage)
-    groups = _groups(grader, stage, settings)
+    groups = _groups(grader, stage, settings, steps)
     if not groups:
         raise DisMixError(f"stage '{stage.name}' has nothing to train")
     fused = grader.device.type == "cuda"
@@ -73,13 +82,17 @@ def begin_stage(grader: Grader, stage: Stage, settings: TrainSettings) -> torch.
     return kind(groups, settings.lr, fused=fused)
 
 
-def _groups(grader: Grader, stage: Stage, settings: TrainSettings) -> list[dict[str, Any]]:
+def _groups(
+    grader: Grader, stage: Stage, settings: TrainSettings, steps: int
+) -> list[dict[str, Any]]:
     """Group parameters by their factor on the learning rate and by weight decay."""
     found: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in grader.named_parameters():
         if parameter.requires_grad:
-            near = [p for p in stage.lr_scale if has_prefix(name, (p,))]
-            scale = stage.lr_scale[max(near, key=len)] if near else 1.0
+            scale = _longest(stage.lr_scale, name) or 1.0
+            if travel := _longest(stage.travel, name):
+                # A step of Adam is about as long as its learning rate.
+                scale = travel / (steps * _mean_rate(settings, stage))
             # Decay would pull thresholds and margins towards zero for no reason.
             decay = settings.weight_decay if parameter.ndim > 1 else 0.0
             found.setdefault((scale, decay), []).append(parameter)
@@ -87,6 +100,18 @@ def _groups(grader: Grader, stage: Stage, settings: TrainSettings) -> list[dict[
         {"params": parameters, "weight_decay": decay, "scale": scale}
         for (scale, decay), parameters in found.items()
     ]
+
+
+def _longest(values: Mapping[str, float], name: str) -> float | None:
+    """Return the value of the longest prefix of a name, None without any."""
+    near = [prefix for prefix in values if has_prefix(name, (prefix,))]
+    return values[max(near, key=len)] if near else None
+
+
+def _mean_rate(settings: TrainSettings, stage: Stage) -> float:
+    """Return the learning rate's mean over a stage."""
+    shares = [(i + 0.5) / 200 for i in range(200)]
+    return sum(learning_rate(settings, stage, share) for share in shares) / len(shares)
 
 
 def learning_rate(settings: TrainSettings, stage: Stage, share: float) -> float:

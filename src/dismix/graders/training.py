@@ -160,9 +160,9 @@ class _Loop:
         self.number = number
         training = self.training
         stage = training.grader.stages[number]
-        self.optimizer = begin_stage(training.grader, stage, training.settings)
         start = training.ends[number - 1] if number else 0
         steps = (training.ends[number] - start) * len(self.batches)
+        self.optimizer = begin_stage(training.grader, stage, training.settings, steps)
         self.average = AveragedState(
             training.grader, 1 - 1 / max(1.0, training.settings.average * steps)
         )
