@@ -241,6 +241,22 @@ def test_a_loss_that_is_not_finite_stops_with_a_cure(tmp_path: Path) -> None:
         train_toy(tmp_path, toy_settings(lr=1e30, optimizer="sgd"))
 
 
+def test_grades_that_are_not_finite_are_not_kept(tmp_path: Path) -> None:
+    class Broken(CrossEntropyGrader):
+        def grades(self, logits):
+            return super().grades(logits * torch.nan)
+
+    training = toy_training(toy_settings(epochs=1, select="last"))
+    grader = Broken(training.grader.backbone, 4)
+    grader.name = "ce"
+    with pytest.raises(DisMixError, match="'val_averaged_mae_expected' is not finite in epoch 1"):
+        run_training(
+            Training(grader, training.settings, 0), toy_split(), toy_split(20, seed=1), tmp_path,
+            make_accelerator(cpu=True),
+        )  # fmt: skip
+    assert not (tmp_path / "model.safetensors").exists()
+
+
 def test_the_global_generator_is_left_alone(tmp_path: Path) -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)

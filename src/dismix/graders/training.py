@@ -82,6 +82,8 @@ def run_training(
             final = loop.number == len(training.ends) - 1
             if final and (last or training.epoch % settings.validate_every == 0):
                 metrics |= validate(training, loop.average, train, val)
+                # The last step may have broken what the losses before it did not show.
+                _stop_if_broken(metrics, epoch)
             log.write({"epoch": training.epoch, **metrics})
             if main and (last or time.monotonic() - saved >= save_seconds):
                 save_state(training, run, loop.optimizer, loop.average)
