@@ -94,6 +94,15 @@ def test_a_finished_run_survives_the_deletion_of_its_checkpoint(manifest, run):
     assert not (run / "last.safetensors").exists()
 
 
+def test_evaluation_finds_the_data_from_another_folder(manifest, tmp_path, monkeypatch):
+    monkeypatch.chdir(manifest.parent)
+    train_grader("manifest.csv", "near", quick("gol", epochs=1), cpu=True)
+    assert "holds features and votes of all training images" in Path("near/card.md").read_text()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert evaluate_run("../near", cpu=True)["metrics"]["count"] == 6
+
+
 def test_the_card_tells_what_counted_more(manifest, tmp_path):
     settings = quick(epochs=1, rank_weights="1,2,3", balanced=True, select="loss")
     train_grader(manifest, tmp_path / "w", settings, weight_column="weight", cpu=True)

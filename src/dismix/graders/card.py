@@ -10,6 +10,7 @@ from dismix import atomic
 from dismix.data.describe import grade_counts
 from dismix.data.manifest import Manifest
 from dismix.graders.backbones import TINY
+from dismix.graders.registry import GRADERS
 
 CARD = "card.md"
 DATA = "data.json"
@@ -20,6 +21,9 @@ LIMITS = """\
 - Numbers on validation are optimistic: the checkpoint or other settings were chosen there.
 - Grades are those of the annotators above. Where they disagree, the grader learned to be unsure.
 - `expected_rank` between two grades is a probability statement, not a finer clinical scale."""
+
+REFERENCE_LIMIT = """\
+- The model file holds features and votes of all training images: who gets the file gets those."""
 
 
 def data_facts(manifest: Manifest) -> dict[str, Any]:
@@ -56,7 +60,10 @@ def write_card(run: Path, manifest: Manifest | None = None) -> Path:
         found = _read(path)
         title = f"## Evaluation: {found['split']} split of {Path(found['manifest']).name}"
         lines += ["", title, "", *_metric_lines(found["metrics"], facts["ranks"])]
-    lines += ["", "## Limits", "", LIMITS, ""]
+    lines += ["", "## Limits", "", LIMITS]
+    if GRADERS[settings["settings"]["method"]].make.uses_reference:
+        lines.append(REFERENCE_LIMIT)
+    lines.append("")
     atomic.write_text(run / CARD, "\n".join(lines))
     return run / CARD
 

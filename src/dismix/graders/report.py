@@ -80,7 +80,9 @@ def _trained_on(model: Path) -> Path:
     path = folder / RUN_FILE
     if not path.is_file():
         raise DisMixError("no data named", file=model, cure="give a manifest")
-    return Path(json.loads(path.read_text(encoding="utf-8"))["manifest"])
+    described = json.loads(path.read_text(encoding="utf-8"))
+    given = Path(described["manifest"])
+    return given if given.exists() else Path(described.get("manifest_at", given))
 
 
 def _seeds_below(run: Path) -> list[Path]:

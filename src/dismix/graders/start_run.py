@@ -256,4 +256,6 @@ def claim(run: Path, described: dict[str, Any], resume: bool) -> None:
                 file=path,
                 cure="resume with the same settings, or choose another folder",
             )
-    atomic.write_json(path, {**described, "provenance": provenance()})
+    # The data are to be found from other folders too; where they lie may change, though.
+    found = {"manifest_at": str(Path(described["manifest"]).resolve()), "provenance": provenance()}
+    atomic.write_json(path, {**described, **found})
