@@ -313,6 +313,15 @@ def test_the_half_precision_decoder_shows_the_same_picture(toy_run):
     assert next(engine.model.parameters()).dtype == torch.float32
 
 
+@pytest.mark.parametrize("pool", [0, 4])
+def test_works_inside_a_compiled_step(toy_run, pool):
+    images, target, rows = batch(toy_run, 4)
+    with DisMix.load(toy_run, p=1.0, pool=pool) as mix:
+        step = torch.compile(lambda x, y: mix(x, y, rows=rows)[0].mean() * 2, backend="eager")
+        found = {step(images, target.probs).item() for _ in range(3)}
+    assert len(found) == 3
+
+
 def test_compiled_decoders_see_few_sizes(toy_run, monkeypatch):
     sizes = set()
 

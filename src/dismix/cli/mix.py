@@ -15,7 +15,27 @@ Data = Annotated[
     Path | None,
     typer.Option("--manifest", help="Data to mix; what the run was trained on if absent."),
 ]
-Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+
+
+def _usable(device: str) -> str:
+    """Return a device that is there, or say that it is not."""
+    if device == "cpu":
+        return device
+    import torch
+
+    from dismix.errors import DisMixError
+
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise DisMixError(
+            f"there is no device '{device}' here", column="--device",
+            cure="leave it out for the CPU; `dismix doctor` lists what there is",
+        ) from None  # fmt: skip
+    return device
+
+
+Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:1.", callback=_usable)]
 Policies = Annotated[
     list[str] | None,
     typer.Option(

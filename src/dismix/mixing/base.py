@@ -274,12 +274,15 @@ class Mixer(nn.Module):
         self.generator.set_state(state.cpu())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "generator": self.generator.get_state(), "last": None}
+        # Bytes: a tensor made here is gone before a spawned worker could open its memory.
+        state = self.generator.get_state().numpy().tobytes()
+        return {**self.__dict__, "generator": state, "last": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self.generator = torch.Generator()
-        self.generator.set_state(state["generator"])
+        numbers = torch.frombuffer(bytearray(state["generator"]), dtype=torch.uint8)
+        self.generator.set_state(numbers)
 
     def extra_repr(self) -> str:
         """Show the settings all mixers share."""

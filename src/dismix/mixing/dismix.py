@@ -224,6 +224,8 @@ class DisMix(Mixer):
             rows, outside, choices.lam, ~choices.adjacent, known, choices, turns, None
         )
 
+    # A compiled training step would try to trace the store's files and the decoder.
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def replay(
         self, images: Tensor, target: OrdinalTarget, draws: Draws, access: ModelAccess
     ) -> Mixed:

@@ -201,8 +201,9 @@ def read_method(
     *,
     lams: Sequence[float] = LAMS,
     features: "RealFeatures | None" = None,
+    step: Callable[[], None] = lambda: None,
 ) -> Readings:
-    """Mix by one method at several ratios and read the results."""
+    """Mix by one method at several ratios and read the results; ``step`` is called after each."""
     read, intended, distances = [], [], []
     for lam in lams:
         made, ranks = make_mixes(engine, train, method, pairs, lam)
@@ -210,6 +211,7 @@ def read_method(
         intended.append(ranks.double().numpy())
         if features is not None:
             distances.append(features.distance(made, ranks, pairs))
+        step()
     return Readings(np.stack(read), np.stack(intended), np.stack(distances) if distances else None)
 
 
@@ -221,14 +223,25 @@ class RealFeatures:
         train: The stored images.
         ranks: (N,) their whole ranks.
         most: Real images used at most; more add time, not truth.
+        progress: Called as ``progress("looking at real images", done, images)``.
     """
 
     def __init__(
-        self, extract: Reader, train: SplitImages, ranks: Tensor, most: int = 2000
+        self,
+        extract: Reader,
+        train: SplitImages,
+        ranks: Tensor,
+        most: int = 2000,
+        progress: Progress | None = None,
     ) -> None:
         self.extract, self.ranks = extract, ranks
         self.rows = torch.linspace(0, len(train) - 1, min(most, len(train))).long()
-        parts = [extract(train.images(part, "cpu")) for part in torch.split(self.rows, _BATCH)]
+        parts: list[Floats] = []
+        for part in torch.split(self.rows, _BATCH):
+            parts.append(extract(train.images(part, "cpu")))
+            if progress is not None:
+                done = min(len(parts) * _BATCH, len(self.rows))
+                progress("looking at real images", done, len(self.rows))
         self.vectors = np.concatenate(parts)
         own = ranks[self.rows]
         alone = self._nearest(self.vectors, own, self.rows[:, None])
@@ -272,7 +285,7 @@ def measure_mixes(
         pairs: What to mix.
         beside: Other mixers.
         features: Feature space of the distances; None leaves them out.
-        progress: Called as ``progress("measuring mixes", done, methods)``.
+        progress: Called as ``progress("measuring mixes", done, methods times ratios)``.
 
     Returns:
         Numbers by method, and the readings they come from.
@@ -280,17 +293,27 @@ def measure_mixes(
     methods = [*engine.policies("combined"), *beside]
     numbers: dict[str, dict[str, float]] = {}
     readings: dict[str, Readings] = {}
-    for done, method in enumerate(methods, start=1):
-        found = read_method(engine, train, method, pairs, reader, features=features)
+    done = 0
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress("measuring mixes", done, len(methods) * len(LAMS))
+
+    for method in methods:
+        found = read_method(engine, train, method, pairs, reader, features=features, step=step)
         readings[method] = found
         numbers[method] = found.numbers(preserving=method in GROUPS["preserving"])
-        if progress is not None:
-            progress("measuring mixes", done, len(methods))
     return numbers, readings
 
 
 def baseline(
-    engine: MixEngine, train: SplitImages, reader: Reader, most: int = 500
+    engine: MixEngine,
+    train: SplitImages,
+    reader: Reader,
+    most: int = 500,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Return what the reader says of real images and of their reconstructions: its ceiling."""
     ranks = engine.store.target.hard
@@ -300,6 +323,9 @@ def baseline(
     for part in torch.split(rows, _BATCH):
         read.append(reader(train.images(part, "cpu")))
         rebuilt.append(reader(engine.decode(engine.stored(part).codes).cpu()))
+        if progress is not None:
+            done = min(len(read) * _BATCH, len(rows))
+            progress("reading real images", done, len(rows))
     return {
         name: Readings(np.concatenate(values)[None], wanted).numbers(preserving=True)
         for name, values in (("real images", read), ("reconstructions", rebuilt))

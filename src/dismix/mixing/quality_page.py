@@ -66,15 +66,15 @@ def write_quality(
     engine = MixEngine.load(run, store.folder, device=device)
     data, where = read_manifest(manifest or run_manifest(run)), torch.device(device)
     size = engine.model.image_size
-    train = load_split(data, "train", size, device=where, cache=cache)
+    train = load_split(data, "train", size, device=where, cache=cache, progress=progress)
     grader = _judge(judge, train, size, epochs, seed, progress)
     reader, extract = judge_reader(grader), judge_features(grader)
     chosen = draw_rank_pairs(store.target.hard, pairs, seed)
     numbers, readings = measure_mixes(
         engine, train, reader, pairs=chosen, progress=progress,
-        features=RealFeatures(extract, train, store.target.hard),
+        features=RealFeatures(extract, train, store.target.hard, progress=progress),
     )  # fmt: skip
-    ceiling = baseline(engine, train, reader)
+    ceiling = baseline(engine, train, reader, progress=progress)
     record: dict[str, Any] = {
         "run": str(run), "pairs": pairs, "seed": seed, "lams": [*LAMS],
         "judge": {"kind": grader.kind, **grader.notes}, "reader_on": ceiling, "methods": numbers,

@@ -204,8 +204,9 @@ def draw_figure(
     if figure == "transition":
         held_out = "test" if (data.table["split"] == "test").any() else "train"
         split = load_split(
-            data, held_out, engine.model.image_size, device=torch.device(device), cache=cache
-        )
+            data, held_out, engine.model.image_size, device=torch.device(device), cache=cache,
+            progress=progress,
+        )  # fmt: skip
         return draw_transitions(engine.model, split)
     if not 0 <= rank < engine.num_ranks - 1:
         raise DisMixError(
