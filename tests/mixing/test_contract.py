@@ -278,6 +278,10 @@ def test_wrong_input_is_one_line(name):
         make(name, p=1.5)
     with pytest.raises(DisMixError, match="target form"):
         make(name, target="softt")
+    with pytest.raises(DisMixError, match=f"'{name}' has no option 'p_mod'; did you mean 'p_mode'"):
+        make(name, p_mod="batch")
+    with pytest.raises(DisMixError, match=f"'{name}' cannot use its options"):
+        make(name, p="half")
 
 
 def test_gradients_reach_the_images_of_plain_mixers(name):

@@ -21,6 +21,7 @@ from dismix.mixing.encoding import encode_split
 from dismix.mixing.engine import MixEngine, half_decoder
 from dismix.mixing.policies import mix_targets
 from dismix.mixing.policy_draws import POLICIES
+from dismix.mixing.registry import create_mixer
 
 
 def batch(run: Path, count: int = 8) -> tuple[Tensor, OrdinalTarget, Tensor]:
@@ -293,6 +294,13 @@ def test_mistakes_are_one_line(toy_run, tmp_path):
     for given in (rows, None):
         with pytest.raises(DisMixError, match="mean has 3 numbers for images of 1 channels"):
             coloured(images, target.hard, rows=given)
+    for wrong in ({"pool": 2.5}, {"pool": -1}, {"pool": 4, "reuse": 0}):
+        with pytest.raises(DisMixError, match=r"a pool of .* give whole numbers above 0"):
+            DisMix.load(toy_run, **wrong)
+    with pytest.raises(DisMixError, match="not the random state of a dismix mixer"):
+        mix.load_state_dict(create_mixer("mixup", 5).state_dict())
+    with pytest.raises(DisMixError, match="not the random state of a mixup mixer"):
+        create_mixer("mixup", 5).load_state_dict(mix.state_dict())
     with pytest.raises(DisMixError, match="alpha is 0"):
         DisMix.load(toy_run, alpha=0.0)
     other = MixEngine.load(toy_run)

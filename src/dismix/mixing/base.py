@@ -271,6 +271,11 @@ class Mixer(nn.Module):
 
     def set_extra_state(self, state: Tensor) -> None:
         """Set the state of the generator."""
+        if len(state) != len(self.generator.get_state()):
+            raise DisMixError(
+                f"this is not the random state of a {self.method} mixer",
+                cure="resume with the mixer that was used before",
+            )
         self.generator.set_state(state.cpu())
 
     def __getstate__(self) -> dict[str, Any]:

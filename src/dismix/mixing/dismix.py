@@ -127,7 +127,11 @@ class DisMix(Mixer):
         self._maker = [MixMaker(engine, settings)]
         self.turn, self.flips, self.max_degrees = turn, flips, max_degrees
         self.norm = Normalisation(mean, std)
-        self.pool_size, self.reuse, self.pool_dir = pool, reuse, pool_dir
+        if int(pool) != pool or int(reuse) != reuse or pool < 0 or reuse < 1:
+            raise DisMixError(
+                f"a pool of {pool} mixes used {reuse} times", cure="give whole numbers above 0"
+            )
+        self.pool_size, self.reuse, self.pool_dir = int(pool), int(reuse), pool_dir
         self.pool_seed = int(torch.randint(2**62, (), generator=self.generator))
         self._pool: tuple[int, torch.device, MixPool] | None = None
         self._position = (0, 0)
@@ -362,8 +366,8 @@ class DisMix(Mixer):
 
     def set_extra_state(self, state: Tensor) -> None:
         """Go on where another mixer of the same settings was."""
-        numbers = state[-24:].cpu().clone().view(torch.long).tolist()
         super().set_extra_state(state[:-24])
+        numbers = state[-24:].cpu().clone().view(torch.long).tolist()
         self.close()
         self.pool_seed, self._position = numbers[0], (numbers[1], numbers[2])
 

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from dismix.registry import Registry
+from dismix.errors import DisMixError
+from dismix.registry import Registry, near_names
 
 if TYPE_CHECKING:
     from dismix.mixing.base import Mixer
@@ -121,4 +123,30 @@ def create_mixer(name: str, num_ranks: int | None = None, **options: Any) -> "Mi
         >>> create_mixer("mixup", 5, alpha=0.4).p
         0.5
     """
-    return MIXERS[name].load()(num_ranks, **options)
+    kind = MIXERS[name].load()
+    known = _options(kind)
+    for option in options:
+        if option not in known:
+            raise DisMixError(
+                f"the mixer '{name}' has no option '{option}'", cure=near_names(option, known)
+            )
+    try:
+        return kind(num_ranks, **options)
+    except (TypeError, ValueError) as error:
+        # On a command line every option starts as text.
+        raise DisMixError(
+            f"the mixer '{name}' cannot use its options ({error})", cure="check their values"
+        ) from error
+
+
+def _options(kind: type) -> list[str]:
+    """Return the names that a mixer's constructor and those of its bases take."""
+    found: list[str] = []
+    for base in kind.__mro__:
+        if "__init__" not in vars(base):
+            continue
+        taken = signature(vars(base)["__init__"]).parameters.values()
+        found += [p.name for p in taken if p.kind is p.KEYWORD_ONLY and p.name not in found]
+        if not any(p.kind is p.VAR_KEYWORD for p in taken):
+            break
+    return found
