@@ -14,8 +14,9 @@ from dismix.cli import main
 from dismix.data.manifest import read_manifest, write_manifest
 from dismix.errors import DisMixError
 from dismix.generator.images import load_split
+from dismix.graders.registry import create_grader
 from dismix.graders.start_run import mixer_rows
-from dismix.graders.training import make_accelerator, run_training
+from dismix.graders.training import Training, make_accelerator, reseed_mixer, run_training
 from dismix.labels import OrdinalTarget
 from dismix.mixing.dismix import DisMix
 from dismix.mixing.encoding import encode_split
@@ -113,6 +114,49 @@ def test_turning_follows_the_caller(toy_run):
             turned = again(images, target, rows=rows.tolist())[0]
             assert not torch.equal(turned, plain)
             assert torch.equal(again.state_dict()["_extra_state"], state)
+
+
+@pytest.mark.parametrize("pool", [0, 12])
+def test_an_interrupted_training_ends_with_the_same_bits(toy_run, tmp_path, pool):
+    cache, cpu = toy_run.parent / "cache", torch.device("cpu")
+    data = read_manifest(toy_run.parent / "data")
+    train, val = (load_split(data, s, 32, device=cpu, cache=cache) for s in ("train", "val"))
+    settings = toy_settings(epochs=3, size=32, batch_size=8)
+
+    def run(folder: str, last: int | None = None, *, resume: bool = False) -> dict[str, Any]:
+        def stop(text: str, done: int, total: int) -> None:
+            if last is not None and done > last:
+                raise KeyboardInterrupt
+
+        grader = create_grader("ce", backbone="tiny", num_ranks=5, seed=0, **settings.hparams)
+        with DisMix.load(toy_run, pool=pool, reuse=2) as mixer:
+            rows = mixer_rows(mixer, data, cache)
+            run_training(
+                Training(grader, settings, 0, mixer=mixer, mixer_rows=rows), train, val,
+                tmp_path / folder, make_accelerator(cpu=True), resume=resume, progress=stop,
+                save_seconds=0.0,
+            )  # fmt: skip
+            return {**grader.backbone.state_dict(), "mixer": mixer.get_extra_state()}
+
+    whole = run("whole")
+    with pytest.raises(KeyboardInterrupt):
+        run("broken", 4)
+    again = run("broken", resume=True)
+    for name, value in whole.items():
+        assert torch.equal(again[name], value), name
+
+
+def test_processes_that_resume_draw_apart():
+    training = Training(
+        toy_training(toy_settings()).grader, toy_settings(), 3, mixer=Mixup(4, p=1.0)
+    )
+    states = []
+    for numbers in ((0,), (1,), (1, 5), (2, 5)):
+        reseed_mixer(training, *numbers)
+        states.append(training.mixer.get_extra_state())
+    assert len({bytes(state.numpy()) for state in states}) == 4
+    training.mixer = Keeper()
+    reseed_mixer(training, 1)
 
 
 @pytest.mark.parametrize("extra", [(), ("--mix-set", "pool=16", "--mix-set", "reuse=2")])

@@ -23,10 +23,10 @@ def law_columns(table: pd.DataFrame) -> list[str]:
     """Return the columns that hold probabilities of ranks, in the order of the ranks.
 
     Example:
-        >>> law_columns(pd.DataFrame(columns=["image", "prob_1", "prob_0", "problem"]))
+        >>> law_columns(pd.DataFrame(columns=["image", "prob_1", "prob_0", "prob_²"]))
         ['prob_0', 'prob_1']
     """
-    found = [c for c in map(str, table.columns) if c.removeprefix(LAW_PREFIX).isdigit()]
+    found = [c for c in map(str, table.columns) if c.removeprefix(LAW_PREFIX).isdecimal()]
     return sorted(
         (c for c in found if c.startswith(LAW_PREFIX)), key=lambda c: int(c[len(LAW_PREFIX) :])
     )

@@ -69,6 +69,9 @@ def run_training(
         # The optimizer's state belongs to the stage of the last epoch done.
         loop.enter(training.stage_at(epochs_done(run) - 1))
         restore_state(training, run, loop.optimizer, loop.average)
+        if accelerator.process_index:
+            # The checkpoint holds the first process's state: others must not draw the same.
+            reseed_mixer(training, accelerator.process_index, training.epoch)
     log = RunLog(run, training.epoch, active=main)
     saved = time.monotonic()
     settings, epochs = training.settings, training.settings.epochs
@@ -89,6 +92,13 @@ def run_training(
                 save_state(training, run, loop.optimizer, loop.average)
                 saved = time.monotonic()
             accelerator.wait_for_everyone()
+
+
+def reseed_mixer(training: Training, *numbers: int) -> None:
+    """Start the mixer's random stream anew from the seed and some numbers, if it has one."""
+    reseed = getattr(training.mixer, "reseed", None)
+    if reseed is not None:
+        reseed(training.seed, *numbers)
 
 
 class _Loss(nn.Module):
@@ -126,11 +136,9 @@ class _Loop:
         self.rank_weights = self._rank_weights()
         weights = training.sample_weights
         self.sample_weights = None if weights is None else weights.to(self.device)
-        reseed = getattr(training.mixer, "reseed", None)
-        if reseed is not None:
-            # Once, not every epoch: a pool of mixes is thrown away by it. From here on the
-            # mixer's own state goes into the checkpoint.
-            reseed(training.seed, accelerator.process_index)
+        # Once, not every epoch: a pool of mixes is thrown away by it. From here on the mixer's
+        # own state goes into the checkpoint.
+        reseed_mixer(training, accelerator.process_index)
         self.number = -1
         self.optimizer: torch.optim.Optimizer
         self.average: AveragedState
