@@ -137,6 +137,31 @@ def test_mixing_in_a_neighbour_keeps_the_rank_asked_for() -> None:
     assert torch.equal(shown[16:], levels)
 
 
+def test_mix_share_mixes_the_last_images() -> None:
+    training = toy_training(toy_recipe(mix=1.0, mix_realism=1.0, mix_share=0.25, control=0))
+    _, (fakes, shown, _) = _step(training)
+    levels = toy_split().target[torch.arange(8)].levels
+    assert torch.equal(shown[-2:], levels[-2:])
+    assert len(fakes) == len(shown)
+
+
+def test_what_the_guide_sees_is_matched() -> None:
+    guide = Guide(3, "conv", channels=1).eval().requires_grad_(False)
+    training = _only("reconstruct")
+    training.objective._guide[0] = guide
+    training.objective.names = ["seen"]
+    training.objective.recipe.weights["seen"] = 1.0  # type: ignore[index]
+    split, rows = toy_split(), torch.arange(8)
+    draws = draw_step(training.model, 8, torch.Generator().manual_seed(0))
+    images, levels = split.images(rows, "cpu"), split.target[rows].levels
+    parts, (fakes, *_) = training.objective(images, levels, draws, 1.0, 1.0)
+    slow = [
+        float(((a - b) ** 2).mean() / b.var())
+        for a, b in zip(guide.maps(fakes[:8]), guide.maps(images), strict=True)
+    ]
+    assert float(parts["seen"]) == pytest.approx(sum(slow) / 2, rel=1e-4)
+
+
 def test_a_code_of_the_rank_alone_ignores_the_picture() -> None:
     training = toy_training(toy_recipe(rank_only=True))
     model, levels = training.model.eval(), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
