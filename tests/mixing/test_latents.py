@@ -21,6 +21,7 @@ from dismix.generator.model import Generator
 from dismix.generator.saving import save_tensors
 from dismix.mixing import encoding
 from dismix.mixing.encoding import encode_split, generator_digest
+from dismix.mixing.engine import MixEngine
 from dismix.mixing.latents import LatentStore, find_store, make_records, read_records, record_type
 
 ROOT = Path(__file__).parents[2]
@@ -202,6 +203,27 @@ def test_targets_that_do_not_fit_are_named(tmp_path: Path) -> None:
     old = LatentStore(store.folder)
     assert old.rows_of(["00" * 32]).tolist() == [-1]
     assert encode_split(run, cache=cache).images is not None
+
+
+def test_of_several_stores_the_one_of_the_runs_own_data_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISMIX_CACHE", str(tmp_path / "cache"))
+    run = make_run(tmp_path, train=10)
+    first = encode_split(run).folder
+    path = tmp_path / "data" / "manifest.csv"
+    manifest = read_manifest(path)
+    table = manifest.table.copy()
+    table.loc[0, "annotator_1"] = (int(table.loc[0, "annotator_1"]) + 1) % 5
+    write_manifest(manifest.with_table(table), path)
+    second = encode_split(run).folder
+    assert second != first
+    assert MixEngine.load(run).store.folder == second
+    write_manifest(manifest, path)
+    assert MixEngine.load(run).store.folder == first
+    path.unlink()
+    with pytest.raises(DisMixError, match=r"several data sets.*name one of these folders"):
+        MixEngine.load(run)
 
 
 def test_a_damaged_store_beside_a_whole_one_is_no_obstacle(tmp_path: Path) -> None:

@@ -272,5 +272,7 @@ def test_pixels_of_another_range_warn_once():
 
 def test_without_a_model_it_says_what_is_missing():
     images = torch.rand(4, 3, 32, 32)
+    with pytest.raises(DisMixError, match="labels is 1"):
+        PuzzleWeights(labels=1)
     with pytest.raises(DisMixError, match=r"puzzlemix needs a model.*saliency_fn"):
         PuzzleMix(3, p=1.0)(images, torch.tensor([0, 1, 2, 0]))

@@ -17,9 +17,9 @@ import torch
 
 from dismix import atomic
 from dismix.data.building import locked
-from dismix.data.digest import file_digest
+from dismix.data.digest import content_digests, file_digest
 from dismix.data.manifest import Manifest, read_manifest
-from dismix.data.store import ImageStore, build_store
+from dismix.data.store import ImageStore, build_store, default_cache_dir
 from dismix.data.store_settings import settings_for, store_key
 from dismix.data.transforms import equalize, to_unit
 from dismix.errors import DisMixError
@@ -33,6 +33,7 @@ from dismix.mixing.latents import (
     INDEX,
     TARGETS,
     LatentStore,
+    find_store,
     make_records,
     record_type,
 )
@@ -71,6 +72,21 @@ def run_manifest(run: str | Path) -> Path:
             file=path,
             cure="give it with --manifest",
         ) from error
+
+
+def open_store(run: str | Path, model: Generator) -> LatentStore:
+    """Open the store beside a run; of several, that of the data the run was trained on."""
+
+    def own(store: LatentStore) -> bool:
+        try:
+            rows = training_rows(model, read_manifest(run_manifest(run)))
+            digests = content_digests(rows.image_paths, default_cache_dir())
+        except (DisMixError, OSError):
+            # The data may be gone; the codes are not.
+            return False
+        return store.rows_of(digests, rows.target()).tolist() == [*range(len(store))]
+
+    return find_store(run, generator_digest(model), own)
 
 
 def training_rows(model: Generator, manifest: Manifest) -> Manifest:

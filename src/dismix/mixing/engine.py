@@ -18,8 +18,8 @@ from dismix.errors import DisMixError
 from dismix.generator.codes import Codes
 from dismix.generator.model import Generator
 from dismix.labels import OrdinalTarget
-from dismix.mixing.encoding import generator_digest, inference
-from dismix.mixing.latents import LatentStore, Sources, conditions, find_store
+from dismix.mixing.encoding import generator_digest, inference, open_store
+from dismix.mixing.latents import LatentStore, Sources, conditions
 from dismix.mixing.policies import mix_codes
 from dismix.mixing.policy_draws import GENERATE_AND_MIX, PolicyDraws, named_policies
 
@@ -69,7 +69,7 @@ class MixEngine:
             compiled: Compile the decoder.
         """
         model = Generator.load(run, device)
-        found = find_store(run, generator_digest(model)) if store is None else LatentStore(store)
+        found = open_store(run, model) if store is None else LatentStore(store)
         return cls(model, found, compiled=compiled)
 
     @property

@@ -15,7 +15,7 @@ No path and no name of an image is written.
 
 import json
 import mmap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -311,12 +311,17 @@ class LatentStore:
         return LatentStore, (self.folder,)
 
 
-def find_store(run: str | Path, digest: str) -> LatentStore:
+def find_store(
+    run: str | Path,
+    digest: str,
+    own: "Callable[[LatentStore], bool] | None" = None,
+) -> LatentStore:
     """Open the only store beside a run that holds the codes of this generator.
 
     Args:
         run: Run folder.
         digest: Content digest of the generator.
+        own: Tells which of several stores is of the data that the run was trained on.
     """
     run = Path(run)
     folders = sorted(path.parent for path in (run / FOLDER).glob(f"*/{INDEX}"))
@@ -339,6 +344,8 @@ def find_store(run: str | Path, digest: str) -> LatentStore:
             "holds codes of another generator only", file=run / FOLDER,
             cure=f"run `dismix mix encode {run}` again",
         )  # fmt: skip
+    if len(stores) > 1 and own is not None:
+        stores = [store for store in stores if own(store)] or stores
     if len(stores) > 1:
         names = ", ".join(store.folder.name for store in stores)
         raise DisMixError(

@@ -59,6 +59,13 @@ class PuzzleWeights:
     neigh_size: int = 4
     labels: int = 3
 
+    def __post_init__(self) -> None:
+        if self.labels < 2 or self.neigh_size < 1:
+            raise DisMixError(
+                f"labels is {self.labels} and neigh_size {self.neigh_size}",
+                cure="give at least 2 labels and 1 pixel",
+            )
+
 
 def border_costs(first: Tensor, second: Tensor, side: int, neigh: int) -> tuple[Tensor, Tensor]:
     """Return how unlike the pixels on both sides of block borders are.
