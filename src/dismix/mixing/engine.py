@@ -6,16 +6,16 @@ the generated picture's ordinal code is known without looking at it, so it is ma
 mixes that take their non-ordinal code from it; the result is the same.
 """
 
-import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dismix.errors import DisMixError
 from dismix.generator.codes import Codes
+from dismix.generator.fast_decode import FastDecoder
 from dismix.generator.model import Generator
 from dismix.labels import OrdinalTarget
 from dismix.mixing.encoding import generator_digest, inference, open_store
@@ -33,7 +33,7 @@ class MixEngine:
     Args:
         model: Generator; put into evaluation mode and frozen.
         store: Codes of its training split.
-        compiled: Compile the decoder (bfloat16 on a GPU).
+        compiled: Compile the decoder (its weights are bfloat16 on a GPU either way).
 
     Example:
         ``MixEngine.load("runs/idrid")`` opens a run with the store beside it.
@@ -182,16 +182,9 @@ class MixEngine:
             return self._decode(codes).float().clamp(-1, 1)
 
     def _prepared(self) -> Callable[[Codes], Tensor]:
+        fast = FastDecoder(self.model, compiled=self.compiled)
         if not self.compiled:
-            return self.model.decode
-        half = self.device.type == "cuda"
-        decoder = half_decoder(self.model) if half else self.model
-        kind = torch.bfloat16 if half else torch.float32
-
-        def joined(ordinal: Tensor, nonordinal: Tensor) -> Tensor:
-            return decoder.decode(Codes(ordinal, nonordinal))
-
-        whole: Any = torch.compile(joined, dynamic=False)
+            return fast
 
         def decode(codes: Codes) -> Tensor:
             starts = range(0, len(codes), _COMPILED_MOST)
@@ -201,30 +194,9 @@ class MixEngine:
             count = len(codes)
             more = -count % _COMPILED_STEP
             index = torch.arange(count + more, device=self.device).clamp(max=count - 1)
-            # Autocast would take the normalisations back to float32.
-            with torch.autocast(self.device.type, enabled=False):
-                made: Tensor = whole(
-                    codes.ordinal[index].to(kind), codes.nonordinal[index].to(kind)
-                )
-            return made[:count]
+            return fast(Codes(codes.ordinal[index], codes.nonordinal[index]))[:count]
 
         return decode
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_decode": None}
-
-
-def half_decoder(model: Generator) -> Generator:
-    """Return a copy that decodes in bfloat16 weights, the fastest form on a GPU.
-
-    Its encoder is taken out: codes are found in full precision, by the model itself.
-    """
-    kept = model.encoder, model.ordinal_trunk
-    model.encoder, model.ordinal_trunk = nn.Identity(), None
-    try:
-        fast = copy.deepcopy(model)
-    finally:
-        model.encoder, model.ordinal_trunk = kept
-    fast = fast.to(torch.bfloat16)
-    fast.decoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return fast
