@@ -121,9 +121,9 @@ class CountingDisMix(DisMix):
 
     decoded = 0
 
-    def pool_block(self, seed: int, block: int) -> Any:
+    def pool_block(self, *place: Any) -> Any:
         """Make a block and count it."""
-        made = super().pool_block(seed, block)
+        made = super().pool_block(*place)
         self.decoded += len(made)
         return made
 
