@@ -1,6 +1,7 @@
 """The loop: interrupted, staged, weighted, mixed, balanced and spread over processes."""
 
 import json
+import math
 import multiprocessing
 import os
 import signal
@@ -234,6 +235,9 @@ def test_small_sets_and_odd_batches(tmp_path: Path) -> None:
     train_toy(tmp_path / "few", toy_settings(epochs=1, batch_size=64))
     # 33 images in batches of 32: the odd one joins, a batch of one never happens.
     train_toy(tmp_path / "odd", toy_settings(epochs=1, batch_size=32), train=toy_split(33))
+    for run in ("few", "odd"):
+        row = json.loads((tmp_path / run / "metrics.jsonl").read_text().splitlines()[-1])
+        assert math.isfinite(row["loss"])
 
 
 def test_a_loss_that_is_not_finite_stops_with_a_cure(tmp_path: Path) -> None:
