@@ -28,12 +28,16 @@ class AveragedWeights:
 
     def __init__(self, module: nn.Module, decay: float) -> None:
         self.module, self.decay, self.updates = module, decay, 0
-        self.tensors = {name: p.detach().clone() for name, p in module.named_parameters()}
+        self.tensors = {name: t.detach().clone() for name, t in self.followed().items()}
+
+    def followed(self) -> dict[str, Tensor]:
+        """Return what is averaged, by name."""
+        return dict(self.module.named_parameters())
 
     @torch.no_grad()
     def update(self) -> None:
-        """Take the module's present parameters into the average."""
-        present = [p.detach() for p in self.module.parameters()]
+        """Take the module's present state into the average."""
+        present = [t.detach() for t in self.followed().values()]
         decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
         self.updates += 1
         torch._foreach_lerp_([*self.tensors.values()], present, 1.0 - decay)
@@ -41,7 +45,7 @@ class AveragedWeights:
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Give the module the averaged weights inside the block, in evaluation mode."""
-        kept = {name: p.detach().clone() for name, p in self.module.named_parameters()}
+        kept = {name: t.detach().clone() for name, t in self.followed().items()}
         training = self.module.training
         self._put(self.tensors)
         self.module.eval()
@@ -53,5 +57,5 @@ class AveragedWeights:
 
     @torch.no_grad()
     def _put(self, tensors: dict[str, Tensor]) -> None:
-        for name, parameter in self.module.named_parameters():
-            parameter.copy_(tensors[name])
+        for name, tensor in self.followed().items():
+            tensor.copy_(tensors[name])
