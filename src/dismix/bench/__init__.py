@@ -1,0 +1,1 @@
+"""The benchmark: plans, runs and records, and what they say beside the paper."""

@@ -1,0 +1,150 @@
+"""Who wins: one mixer against the others over settings (data set x grader x condition)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dismix.bench.statistics import DECIMALS, SignedRank, holm, signed_rank
+
+Setting = tuple[str, ...]
+Scores = Mapping[Setting, Mapping[str, float]]
+"""Setting -> mixer -> mean over seeds."""
+
+PER_SETTING = "best baseline of each setting"
+ON_AVERAGE = "best baseline on average"
+
+
+@dataclass(frozen=True)
+class Duel:
+    """One setting.
+
+    Attributes:
+        setting: Which.
+        ours: Our mean.
+        theirs: The opponent's mean.
+        opponent: Who that is.
+        gain: Difference, positive where ours is better.
+    """
+
+    setting: Setting
+    ours: float
+    theirs: float
+    opponent: str
+    gain: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One mixer against one opponent over settings.
+
+    Attributes:
+        opponent: A mixer, `PER_SETTING`, or `ON_AVERAGE` followed by its name.
+        duels: One a setting where both were run.
+        test: One-sided signed-rank test of the gains, ties respected.
+        p_as_computed: The same test as scipy does it on unrounded differences.
+        p_holm: Corrected over the single baselines; None for the two strongest.
+    """
+
+    opponent: str
+    duels: tuple[Duel, ...]
+    test: SignedRank
+    p_as_computed: float
+    p_holm: float | None = None
+
+    @property
+    def wins(self) -> int:
+        """Settings won."""
+        return sum(duel.gain > 0 for duel in self.duels)
+
+    @property
+    def ties(self) -> int:
+        """Settings drawn."""
+        return sum(duel.gain == 0 for duel in self.duels)
+
+    @property
+    def losses(self) -> int:
+        """Settings lost."""
+        return sum(duel.gain < 0 for duel in self.duels)
+
+    @property
+    def mean_gain(self) -> float:
+        """Mean gain over the settings."""
+        return float(np.mean([duel.gain for duel in self.duels])) if self.duels else 0.0
+
+
+def compare(scores: Scores, ours: str, baselines: Sequence[str], *, higher: bool) -> Comparison:
+    """Compare with the best of ``baselines`` in each setting.
+
+    With a single baseline that is simply the comparison with it.
+
+    Args:
+        scores: Means.
+        ours: Our mixer.
+        baselines: Opponents; those missing in a setting are passed over there.
+        higher: Whether more is better.
+
+    Example:
+        >>> table = {("a",): {"x": 3.0, "y": 1.0, "z": 2.0}, ("b",): {"x": 1.0, "y": 2.0}}
+        >>> found = compare(table, "x", ["y", "z"], higher=True)
+        >>> found.wins, found.losses, [duel.opponent for duel in found.duels]
+        (1, 1, ['z', 'y'])
+    """
+    sign = 1 if higher else -1
+    duels, gains = [], []
+    for setting, row in scores.items():
+        present = [name for name in baselines if name in row]
+        if ours not in row or not present:
+            continue
+        best = max(present, key=lambda name: sign * row[name])
+        # Left unrounded for the paper's own way of testing; the sign is taken after rounding.
+        gains.append(sign * (row[ours] - row[best]))
+        gain = float(np.round(gains[-1], DECIMALS)) + 0.0
+        duels.append(Duel(setting, row[ours], row[best], best, gain))
+    as_computed = signed_rank(gains, ties="as_computed").p
+    name = baselines[0] if len(baselines) == 1 else PER_SETTING
+    return Comparison(name, tuple(duels), signed_rank(gains), as_computed)
+
+
+def best_on_average(scores: Scores, ours: str, baselines: Sequence[str], *, higher: bool) -> str:
+    """Return the baseline with the best mean over the settings that all share.
+
+    Baselines that were run in fewer of our settings than others are not candidates: means
+    over different settings cannot be compared.
+    """
+    rows = [row for row in scores.values() if ours in row]
+    covered = {name: sum(name in row for row in rows) for name in baselines}
+    full = [name for name in baselines if covered[name] == max(covered.values()) > 0]
+    shared = [row for row in rows if all(name in row for name in full)]
+    sign = 1 if higher else -1
+    if not full or not shared:
+        return ""
+    return max(full, key=lambda name: sign * float(np.mean([row[name] for row in shared])))
+
+
+def compare_all(
+    scores: Scores, ours: str, baselines: Sequence[str], *, higher: bool
+) -> list[Comparison]:
+    """Return the comparisons with the strongest in both meanings, then with each baseline.
+
+    Holm's correction is over the single baselines. The per-setting best is a harder opponent
+    than any baseline: it is chosen after seeing the results.
+    """
+    present = [name for name in baselines if any(ours in r and name in r for r in scores.values())]
+    if not present:
+        return []
+    single = [compare(scores, ours, [name], higher=higher) for name in present]
+    adjusted = holm([found.test.p for found in single])
+    single = [
+        Comparison(c.opponent, c.duels, c.test, c.p_as_computed, p)
+        for c, p in zip(single, adjusted, strict=True)
+    ]
+    strongest = compare(scores, ours, present, higher=higher)
+    strongest = Comparison(PER_SETTING, strongest.duels, strongest.test, strongest.p_as_computed)
+    top = best_on_average(scores, ours, present, higher=higher)
+    found = next((c for c in single if c.opponent == top), None)
+    both = [strongest]
+    if found is not None:
+        name = f"{ON_AVERAGE}: {top}"
+        both.append(Comparison(name, found.duels, found.test, found.p_as_computed))
+    return [*both, *single]
