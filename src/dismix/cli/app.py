@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import dismix
-from dismix.cli import annotators, data, demo, doctor, generator, grader, mix
+from dismix.cli import annotators, bench, data, demo, doctor, generator, grader, mix
 
 app = typer.Typer(
     name="dismix",
@@ -35,6 +35,7 @@ app.add_typer(data.app, name="data")
 app.add_typer(generator.app, name="generator")
 app.add_typer(grader.app, name="grader")
 app.add_typer(mix.app, name="mix")
+app.add_typer(bench.app, name="bench")
 data.app.add_typer(annotators.app, name="annotators")
 app.command()(doctor.doctor)
 app.command()(demo.demo)

@@ -1,0 +1,166 @@
+"""Shared parts of runs, built once under a lock: generators and their latent stores.
+
+A generator is trained from ``training.csv``, which holds no test rows, on the training split of
+one derivation; so are the codes that mixing partners come from. A generator that fails leaves
+``failed.json``, so that the runs that need it fail at once instead of training it again.
+"""
+
+import json
+import shutil
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dismix import atomic
+from dismix.bench.clock import Clock
+from dismix.bench.folder import BenchFolder
+from dismix.bench.sources import FULL, TRAINING
+from dismix.data.digest import content_digests
+from dismix.data.manifest import read_manifest
+from dismix.data.store import default_cache_dir
+from dismix.errors import DisMixError
+from dismix.progress import Progress
+
+DONE, FAILED, CLOCK = "done.json", "failed.json", "clock.json"
+
+
+def generator_done(folder: BenchFolder, name: str) -> dict[str, Any] | None:
+    """Return {"seconds", "store"} of a finished generator, or None."""
+    try:
+        found: dict[str, Any] = json.loads(
+            (folder.generator_dir(name) / DONE).read_text(encoding="utf-8")
+        )
+    except (OSError, ValueError):
+        return None
+    return found
+
+
+def ensure_generator(
+    folder: BenchFolder,
+    spec: Mapping[str, Any],
+    *,
+    cpu: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Return {"seconds", "store"} of a generator, after training it if need be.
+
+    Args:
+        folder: The benchmark's folder.
+        spec: A `GeneratorSpec` as plain values.
+        cpu: Do not use a GPU.
+        progress: Called while it trains.
+
+    Raises:
+        DisMixError: It failed, now or earlier.
+    """
+    name = spec["id"]
+    if (done := generator_done(folder, name)) is not None:
+        return done
+    run = folder.generator_dir(name)
+    with folder.lock(f"generator-{name}"):
+        if (done := generator_done(folder, name)) is not None:
+            return done
+        _raise_if_failed(run)
+        folder.note("generator started", name)
+        try:
+            done = _build(folder, spec, run, cpu=cpu, progress=progress)
+        except Exception:
+            atomic.write_json(run / FAILED, {"error": traceback.format_exc()})
+            raise
+        atomic.write_json(run / DONE, done)
+        folder.note("generator done", name)
+        return done
+
+
+def forget_failures(folder: BenchFolder, names: list[str]) -> None:
+    """Let failed generators be tried again."""
+    for name in names:
+        (folder.generator_dir(name) / FAILED).unlink(missing_ok=True)
+
+
+def _raise_if_failed(run: Path) -> None:
+    try:
+        error = json.loads((run / FAILED).read_text(encoding="utf-8"))["error"]
+    except (OSError, ValueError, KeyError):
+        return
+    raise DisMixError(
+        f"this generator failed before ({error.strip().splitlines()[-1]})",
+        file=run / FAILED,
+        cure="look at the traceback there, then run with --retry-failed",
+    )
+
+
+def _build(
+    folder: BenchFolder,
+    spec: Mapping[str, Any],
+    run: Path,
+    *,
+    cpu: bool,
+    progress: Progress | None,
+) -> dict[str, Any]:
+    import torch
+
+    from dismix.generator.start_run import train_generator
+    from dismix.mixing.encoding import encode_split
+
+    run.mkdir(parents=True, exist_ok=True)
+    clock = Clock(run / CLOCK)
+    local, manifest = spec["local"], folder.manifest_dir(spec["data"]) / TRAINING
+    best: dict[str, Any] = {}
+    if "given" in local:
+        _copy_given(Path(local["given"]), run, folder.manifest_dir(spec["data"]))
+    else:
+        best = dict(
+            train_generator(
+                manifest, run, arch=local["arch"], recipe=local["recipe"],
+                settings=local["settings"], size=local["size"], weights=local["weights"],
+                seed=local["seed"], resume=True, cpu=cpu, progress=clock.ticking(progress),
+            )
+        )  # fmt: skip
+    device = "cuda" if torch.cuda.is_available() and not cpu else "cpu"
+    # Later steps of a run need a GPU's memory; the generator's training does not any more.
+    trained = clock.seconds
+    store = encode_split(run, manifest, device=device, progress=clock.ticking(progress))
+    return {
+        "id": spec["id"], "seconds": None if "given" in local else round(clock.seconds, 3),
+        "trained_s": round(trained, 3), "store": store.folder.name, "images": len(store),
+        "best": {k: float(v) for k, v in best.items()},
+    }  # fmt: skip
+
+
+def _copy_given(given: Path, run: Path, data: Path) -> None:
+    """Copy a user's generator, so that nothing is written beside it; refuse one that saw too much.
+
+    Raises:
+        DisMixError: It was trained on validation or test images of these data.
+    """
+    from dismix.generator.model import CONFIG_FILE, WEIGHTS_FILE
+
+    _refuse_leak(given, data)
+    for name in (CONFIG_FILE, WEIGHTS_FILE):
+        with atomic.replacing(run / name) as temporary:
+            shutil.copyfile(given / name, temporary)
+    atomic.write_json(run / "run.json", {"manifest": str(data / TRAINING), "given": given.name})
+
+
+def _refuse_leak(given: Path, data: Path) -> None:
+    try:
+        described = json.loads((given / "run.json").read_text(encoding="utf-8"))
+        seen = read_manifest(described["manifest"]).split("train")
+    except (OSError, ValueError, KeyError, DisMixError):
+        # Its data are not here: nobody can tell.
+        return
+    held_out = read_manifest(data / FULL).split("val", "test")
+    cache = default_cache_dir()
+    own = {*content_digests(read_manifest(data / FULL).split("train").image_paths, cache)}
+    both = {*content_digests(seen.image_paths, cache)} & {
+        *content_digests(held_out.image_paths, cache)
+    }
+    leaked = len(both - own)
+    if leaked:
+        raise DisMixError(
+            f"was trained on {leaked} images that runs validate or test on",
+            file=given,
+            cure="train a generator on the training part only, or let the benchmark train it",
+        )

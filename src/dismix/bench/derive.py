@@ -1,0 +1,170 @@
+"""From the data a user gives to the data a run sees: votes, validation part, scarcity.
+
+Nothing here depends on the seed of a run: all seeds share the votes, the validation split and
+the scarce subset, so a generator trained on the training part never sees an image that any of
+the seeds validates or tests on.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dismix.data.annotators.simulate import simulate_annotators
+from dismix.data.digest import content_digests
+from dismix.data.draws import image_keys
+from dismix.data.laws import law_columns
+from dismix.data.manifest import Manifest, make_manifest, vote_columns
+from dismix.data.splits import merge_splits, scarcity_subset, split_validation
+from dismix.data.store import default_cache_dir
+from dismix.errors import DisMixError
+
+#: The paper's: five annotators (after CLOC), 15 % for validation, ten images of a rank at least.
+VOTES = {"annotators": 5, "mode": "per_vote", "seed": 0}
+VALIDATION = {"share": 0.15, "seed": 0, "own": "keep"}
+SCARCITY = {"at_least": 10, "seed": 0}
+
+
+def derivation(
+    manifest: Manifest, cell: Mapping[str, Any], sections: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return all settings that `derive` needs, plain and settled.
+
+    Args:
+        manifest: The source.
+        cell: Factors: labels, variability, scarcity.
+        sections: The plan's settings in this cell.
+    """
+    has_val = bool((manifest.table["split"] == "val").any())
+    validation = {**VALIDATION, **sections["validation"]}
+    if has_val and validation["own"] == "keep":
+        validation = {"own": "keep"}
+    how: dict[str, Any] = {"labels": cell["labels"], "validation": validation}
+    if cell["labels"] == "votes":
+        how["variability"] = settled_variability(manifest, cell["variability"])
+        if how["variability"] != "own":
+            how["votes"] = {**VOTES, **sections["votes"]}
+    if cell["scarcity"] < 1:
+        how["scarcity"] = {"share": cell["scarcity"], **SCARCITY, **sections["scarcity"]}
+    return how
+
+
+def settled_variability(manifest: Manifest, wanted: Any) -> Any:
+    """Return "own" or per cent: data with votes or laws keep them unless a level is asked for."""
+    if wanted != "auto":
+        return wanted
+    return "own" if manifest.annotators or law_columns(manifest.table) else 30
+
+
+def derive(manifest: Manifest, how: Mapping[str, Any]) -> Manifest:
+    """Return the data as runs see them.
+
+    Args:
+        manifest: The source.
+        how: From `derivation`.
+
+    Raises:
+        DisMixError: No test split, or no grades to simulate votes from.
+    """
+    if not (manifest.table["split"] == "test").any():
+        raise DisMixError(
+            "has no test images",
+            file=manifest.path or manifest.root,
+            column="split",
+            cure="mark rows as 'test', or make folds with `dismix data split`",
+        )
+    made = manifest
+    validation = dict(how["validation"])
+    if validation.pop("own") == "merge" and (made.table["split"] == "val").any():
+        made = merge_splits(made, {"val": "train"})
+    if how["labels"] == "clean":
+        made = without_votes(made)
+    elif how["variability"] != "own":
+        bare = _bare(made) if made.annotators else made
+        made, _ = simulate_annotators(bare, str(how["variability"]), **how["votes"])
+    if not (made.table["split"] == "val").any():
+        made = split_validation(made, validation["share"], seed=validation["seed"])
+    if "scarcity" in how:
+        scarce = how["scarcity"]
+        made = scarcity_subset(
+            made, scarce["share"], at_least=scarce["at_least"], seed=scarce["seed"]
+        )
+    return made
+
+
+def without_votes(manifest: Manifest) -> Manifest:
+    """Return one label an image: its grade, or the majority of its votes where it has none."""
+    table = manifest.table.copy()
+    grades = manifest.grades
+    hard = manifest.target().hard.numpy().astype(np.float64)
+    table["grade"] = np.where(np.isnan(grades), hard, grades).astype(np.int64)
+    return _bare(manifest.with_table(table))
+
+
+def _bare(manifest: Manifest) -> Manifest:
+    drop = [*vote_columns(manifest.table), *law_columns(manifest.table)]
+    table = manifest.table.drop(columns=drop)
+    if "grade" not in table:
+        raise DisMixError(
+            "has votes but no grades to simulate others from",
+            file=manifest.path,
+            column="grade",
+            cure="run it with --set variability=own",
+        )
+    return make_manifest(
+        table, manifest.meta, manifest.root, path=manifest.path, lines=manifest.lines
+    )
+
+
+def source_digest(manifest: Manifest) -> str:
+    """Return the digest of everything that a derivation depends on, names of images included."""
+    table = manifest.table
+    group = table["group"].astype(str).tolist() if "group" in table else []
+    parts = [
+        _image_digests(manifest), image_keys(manifest.image_paths), table["split"].tolist(),
+        group, _numbers(manifest.grades), _numbers(manifest.votes), manifest.annotators,
+        _numbers(manifest.target().probs.numpy()), _meta(manifest),
+    ]  # fmt: skip
+    return sha(parts)
+
+
+def content_digest(manifest: Manifest) -> str:
+    """Return the digest of what a training sees: pixels, order, splits, targets, meta.
+
+    It does not depend on paths or names.
+    """
+    parts = [
+        _image_digests(manifest), manifest.table["split"].tolist(),
+        _numbers(manifest.target().probs.numpy()), _meta(manifest),
+    ]  # fmt: skip
+    return sha(parts)
+
+
+def sha(value: Any) -> str:
+    """Return the SHA-256 of plain values, whatever the order of their keys.
+
+    Example:
+        >>> sha({"a": 1, "b": [2]}) == sha({"b": [2], "a": 1})
+        True
+    """
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _image_digests(manifest: Manifest) -> list[str]:
+    folder = default_cache_dir()
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return content_digests(manifest.image_paths, folder, workers=4)
+
+
+def _numbers(values: Any) -> str:
+    # Bytes of one fixed type: text of floats could differ between versions of NumPy.
+    return hashlib.sha256(np.ascontiguousarray(values, "<f8").tobytes()).hexdigest()
+
+
+def _meta(manifest: Manifest) -> list[Any]:
+    meta = manifest.meta
+    return [[*meta.ranks], meta.equalize, meta.grey, meta.bits, meta.fit]

@@ -1,0 +1,114 @@
+"""How long runs take: measured where some like them have ended, else estimated."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dismix.bench.folder import BenchFolder
+from dismix.bench.specs import RunSpec, Study
+
+#: Rough cost of a step with a mixer, in steps without one, until some are measured.
+MIXER_COST = {
+    "puzzlemix": 2.0, "comixup": 3.0, "guidedmixup": 1.1, "diffusemix": 1.2, "sumix": 2.0,
+    "dismix": 1.2,
+}  # fmt: skip
+IMAGES_PER_S, GENERATOR_IMAGES_PER_S = 2200.0, 270.0
+
+
+class Durations:
+    """Means of measured seconds, by how alike runs are."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[Any, ...], tuple[float, int]] = {}
+
+    @classmethod
+    def of_records(cls, folder: BenchFolder, runs: Sequence[RunSpec]) -> "Durations":
+        """Return the means of a study's finished runs."""
+        found = cls()
+        for run in runs:
+            record = folder.record(run.id)
+            if record is not None and record["status"] == "done" and record["wall_s"] is not None:
+                found.add(run.kind, run.factors, float(record["wall_s"]))
+        return found
+
+    def add(self, kind: str, factors: Mapping[str, Any], seconds: float) -> None:
+        """Take in a run that ended."""
+        for key in _keys(kind, factors):
+            total, count = self._sums.get(key, (0.0, 0))
+            self._sums[key] = (total + seconds, count + 1)
+
+    def mean(self, kind: str, factors: Mapping[str, Any]) -> float | None:
+        """Return the mean of the most alike runs, None before any of the kind has ended.
+
+        Example:
+            >>> known = Durations()
+            >>> known.add("grader", {"data": "a", "mixer": "none"}, 4.0)
+            >>> known.mean("grader", {"data": "b", "mixer": "none"})
+            4.0
+        """
+        for key in _keys(kind, factors):
+            if key in self._sums:
+                total, count = self._sums[key]
+                return total / count
+        return None
+
+
+def _keys(kind: str, factors: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    names = ("data", "scarcity", "grader", "mixer")
+    chosen = [names, ("data", "scarcity", "mixer"), ("data", "mixer"), ("mixer",), ()]
+    return [(kind, *((name, factors.get(name)) for name in some)) for some in chosen]
+
+
+def estimated_seconds(run: RunSpec, cost: Mapping[str, Any]) -> float:
+    """Return the seconds that a plan lets expect of a run, its generator not counted.
+
+    Args:
+        run: Any.
+        cost: The plan's: images a second and the mixers' factors.
+    """
+    if run.kind == "generator":
+        return 60.0
+    factors = {**MIXER_COST, **cost.get("mixers", {})}
+    rate = float(cost.get("images_per_s", IMAGES_PER_S))
+    images = 2000 if run.kind == "overhead" else run.images
+    return 3.0 + images * float(factors.get(run.factors["mixer"], 1.0)) / rate
+
+
+def estimated_generator_seconds(images: int, cost: Mapping[str, Any]) -> float:
+    """Return the seconds that a plan lets expect of a generator that sees some images."""
+    return 30.0 + images / float(cost.get("generator_images_per_s", GENERATOR_IMAGES_PER_S))
+
+
+def expected_seconds(
+    study: Study, folder: BenchFolder, cost: Mapping[str, Any], runs: Sequence[RunSpec]
+) -> tuple[float, float]:
+    """Return the seconds that some runs will take, and those of the generators they still need.
+
+    Args:
+        study: All runs.
+        folder: Where finished ones are.
+        cost: The plan's.
+        runs: Those to come.
+    """
+    from dismix.bench.artifacts import generator_done
+
+    known = Durations.of_records(folder, study.runs)
+    total = sum(known.mean(r.kind, r.factors) or estimated_seconds(r, cost) for r in runs)
+    needed = {run.generator for run in runs if run.generator is not None}
+    build = sum(
+        estimated_generator_seconds(study.generators[name].images, cost)
+        for name in needed
+        if generator_done(folder, name) is None and "given" not in study.generators[name].local
+    )
+    return total, build
+
+
+def in_words(seconds: float) -> str:
+    """Return a duration for people.
+
+    Example:
+        >>> in_words(42), in_words(600), in_words(9000)
+        ('42 s', '10 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

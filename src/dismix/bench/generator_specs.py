@@ -1,0 +1,112 @@
+"""Generators that runs share: what they depend on, and whether a given one may be used."""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dismix.bench.specs import DataSpec, GeneratorSpec, short_id
+from dismix.data.digest import file_digest
+from dismix.errors import DisMixError
+from dismix.generator.ablations import list_ablations
+from dismix.generator.config import GeneratorConfig
+from dismix.generator.start_run import choose_recipe
+from dismix.generator.weights import find_weights
+from dismix.registry import near_names
+
+
+def generator_spec(section: Mapping[str, Any], ablation: str, data: DataSpec) -> GeneratorSpec:
+    """Return the generator that a plan trains on some derived data.
+
+    Args:
+        section: The plan's ``generator``.
+        ablation: Name in `list_ablations`; "full" changes nothing.
+        data: Derived data; the test rows have no part in it.
+    """
+    arch, recipe = section.get("arch", "light"), section.get("recipe", "default")
+    settings = dict(section.get("settings", {}))
+    known = list_ablations(choose_recipe(recipe, arch, settings))
+    if ablation not in known:
+        raise DisMixError(
+            f"unknown ablation '{ablation}'", column="ablation", cure=near_names(ablation, [*known])
+        )
+    settings |= known[ablation].settings
+    chosen = choose_recipe(recipe, arch, settings)
+    config = GeneratorConfig.from_dict(
+        {
+            **chosen.structure,
+            "num_ranks": len(data.ranks),
+            "arch": arch,
+            "image_size": section.get("size"),
+            "in_channels": 1 if data.grey else 3,
+        }
+    )
+    weights, blocked = _weights(section.get("weights"))
+    described = {
+        "config": config.to_dict(), "recipe": dataclasses.asdict(chosen),
+        "seed": int(section.get("seed", 0)),
+        "weights": None if weights is None else file_digest(weights),
+    }  # fmt: skip
+    described = json.loads(json.dumps(described))
+    local = {
+        "arch": arch, "recipe": recipe, "settings": settings, "size": section.get("size"),
+        "seed": described["seed"], "weights": None if weights is None else str(weights),
+        "blocked": blocked,
+    }  # fmt: skip
+    name = short_id({"generator": described, "data": data.training})
+    return GeneratorSpec(name, data.key, described, local, chosen.epochs * data.counts["train"])
+
+
+def _weights(wanted: Any) -> tuple[Path | None, str | None]:
+    """Return the file of a pretrained autoencoder: a path, or a name of the weight folders."""
+    if wanted in (None, "none"):
+        return None, None
+    path = Path(str(wanted))
+    found = path if path.is_file() else find_weights(str(wanted))
+    if found is None:
+        return None, f"no weights '{wanted}' found; set DISMIX_WEIGHTS to their folder"
+    return found, None
+
+
+def given_generator(run: Path, data: DataSpec) -> GeneratorSpec:
+    """Return a generator that the user trained, named by its weights' content.
+
+    Args:
+        run: Its run folder.
+        data: Derived data to mix.
+
+    Raises:
+        DisMixError: Another number of ranks.
+    """
+    digest, ranks = (
+        _read(str(run), (run / "generator.safetensors").stat().st_mtime_ns)
+        if (run / "generator.safetensors").is_file()
+        else _absent(run)
+    )
+    if ranks != len(data.ranks):
+        raise DisMixError(
+            f"grades {ranks} ranks, '{data.name}' has {len(data.ranks)}",
+            file=run,
+            cure="give a generator trained on these data",
+        )
+    described = {"given": digest}
+    return GeneratorSpec(
+        short_id({"given": digest, "data": data.training}), data.key, described, {"given": str(run)}
+    )
+
+
+def _absent(run: Path) -> tuple[str, int]:
+    raise DisMixError(
+        "no trained generator here", file=run, cure="train one with `dismix generator train`"
+    )
+
+
+@functools.cache
+def _read(run: str, changed: int) -> tuple[str, int]:
+    from dismix.generator.model import Generator
+    from dismix.mixing.encoding import generator_digest
+
+    model = Generator.load(run)
+    return generator_digest(model), model.config.num_ranks

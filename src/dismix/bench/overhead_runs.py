@@ -1,0 +1,144 @@
+"""One run: what a mixer adds to the time of training, against the same steps without it.
+
+Steps with and without the mixer take turns in one process, so that neither has the cooler card
+or the quieter machine; the record holds the median over rounds.
+"""
+
+import contextlib
+import statistics
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dismix.bench.artifacts import ensure_generator
+from dismix.bench.folder import BenchFolder
+from dismix.bench.grader_runs import build_grader, build_mixer, settings_of
+from dismix.bench.memory import PeakMemory
+from dismix.bench.warm import Warm
+from dismix.data.batches import Batches
+from dismix.graders.plan import begin_stage, set_stage_mode
+from dismix.graders.start_run import mixer_rows
+from dismix.graders.training import make_accelerator
+from dismix.labels import OrdinalTarget
+from dismix.progress import Progress
+
+
+def run_overhead(
+    folder: BenchFolder,
+    job: Mapping[str, Any],
+    warm: Warm,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Time training steps; return the record's measured fields.
+
+    Args:
+        folder: The benchmark's folder.
+        job: See `dismix.bench.grader_runs.run_grader`.
+        warm: What this process keeps between runs.
+        progress: Called after each round.
+    """
+    spec, start = job["spec"], time.perf_counter()
+    shared = None
+    if job["generator"] is not None:
+        shared = ensure_generator(folder, job["generator"], cpu=job["cpu"], progress=progress)
+        start = time.perf_counter()
+    accelerator = make_accelerator(cpu=bool(job["cpu"]))
+    peak = PeakMemory(accelerator.device)
+    data = warm.manifest(folder, spec["data"])
+    settings = settings_of(spec["local"]["settings"])
+    train = warm.images(folder, spec["data"], "train", settings.size, accelerator.device, progress)
+    mixer = build_mixer(folder, spec, data.num_ranks, shared, warm, accelerator.device)
+    rows = mixer_rows(mixer, data)
+    trainer = _Steps(build_grader(spec, settings, data, warm), settings, train, accelerator, rows)
+    steps, rounds = (spec["local"]["timing"][name] for name in ("steps", "rounds"))
+    times: dict[bool, list[float]] = {False: [], True: []}
+    with contextlib.closing(mixer) if hasattr(mixer, "close") else contextlib.nullcontext():
+        for number in range(-1, rounds):
+            for mixing in (False, True):
+                seconds = trainer.seconds(mixer if mixing else None, steps if number >= 0 else 3)
+                if number >= 0:
+                    times[mixing].append(seconds)
+            if progress is not None:
+                progress("timing", number + 2, rounds + 1)
+    ratios = [a / b for a, b in zip(times[True], times[False], strict=True)]
+    return {
+        "metrics": {
+            "overhead_percent": round(100 * (statistics.median(ratios) - 1), 3),
+            "ms_per_step": round(1e3 * statistics.median(times[True]), 4),
+            "ms_vanilla": round(1e3 * statistics.median(times[False]), 4),
+        },
+        "predictions": None, "wall_s": round(time.perf_counter() - start, 3),
+        "generator_s": None if shared is None else shared["seconds"],
+        "images_seen": 2 * steps * rounds * settings.batch_size, "peak_memory_mib": peak.mib(),
+    }  # fmt: skip
+
+
+class _Steps:
+    """A grader in its last stage and the steps it takes."""
+
+    def __init__(
+        self, grader: Any, settings: Any, train: Any, accelerator: Any, rows: Tensor | None
+    ) -> None:
+        self.grader, self.accelerator = grader.to(accelerator.device), accelerator
+        self.device = accelerator.device
+        if self.device.type == "cuda":
+            self.grader.backbone.to(memory_format=torch.channels_last)
+        self.stage = self.grader.stages[-1]
+        self.optimizer = begin_stage(self.grader, self.stage, settings, 1000)
+        set_stage_mode(self.grader, self.stage)
+        self.batches = Batches(
+            train.source, train.target, settings.batch_size, augment=settings.augment,
+            equalize=train.equalize, device=self.device,
+        )  # fmt: skip
+        self.rows, self.count, self._feed = rows, 0, iter(self.batches)
+
+    def _batch(self) -> Any:
+        batch = next(self._feed, None)
+        if batch is None:
+            self.count += 1
+            self.batches.set_epoch(self.count)
+            self._feed = iter(self.batches)
+            batch = next(self._feed)
+        return batch
+
+    def seconds(self, mixer: Any, steps: int) -> float:
+        """Return the seconds of a step, the mean of some, synchronised at both ends."""
+        self._wait()
+        start = time.perf_counter()
+        for _ in range(steps):
+            self._step(mixer)
+        self._wait()
+        return (time.perf_counter() - start) / steps
+
+    def _step(self, mixer: Any) -> None:
+        batch = self._batch()
+        images, target = batch.images, batch.target
+        if mixer is not None:
+            images, target = mixer(images, target, **self._options(mixer, batch))
+        if self.stage.views > 1:
+            images = images.unsqueeze(1).expand(-1, self.stage.views, -1, -1, -1)
+        with self.accelerator.autocast():
+            loss = self.grader.training_loss(images, target, self.stage)["loss"]
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+
+    def _options(self, mixer: Any, batch: Any) -> dict[str, Any]:
+        def loss_fn(model: Any, images: Tensor, target: Any) -> Tensor:
+            if self.stage.views > 1:
+                images = images.unsqueeze(1).expand(-1, self.stage.views, -1, -1, -1)
+            law = OrdinalTarget.coerce(target, self.grader.num_ranks)
+            loss: Tensor = model.training_loss(images, law, self.stage)["loss"]
+            return loss
+
+        if getattr(mixer, "takes_rows", False):
+            rows = None if self.rows is None else self.rows[batch.index.to(self.rows.device)]
+            return {"rows": rows}
+        return {"model": self.grader, "loss_fn": loss_fn} if mixer.needs_saliency else {}
+
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)

@@ -1,0 +1,268 @@
+"""From a plan and data to runs: every setting settled, every run named by its content."""
+
+import functools
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dismix.bench.derive import derivation
+from dismix.bench.folder import BenchFolder
+from dismix.bench.generator_specs import generator_spec, given_generator
+from dismix.bench.grid import Cell, cells, factors, sections
+from dismix.bench.plan import Plan
+from dismix.bench.sources import Derivations, open_sources
+from dismix.bench.specs import DataSpec, GeneratorSpec, RunSpec, Study, short_id
+from dismix.data.batches import batch_bounds
+from dismix.data.digest import file_digest
+from dismix.data.manifest import Manifest
+from dismix.errors import DisMixError
+from dismix.generator.weights import find_weights
+from dismix.graders.backbones import FILES, TINY
+from dismix.graders.settings import TrainSettings, choose_settings
+from dismix.mixing.policy_draws import named_policies
+from dismix.mixing.registry import MIXERS, create_mixer
+from dismix.progress import Progress
+from dismix.registry import near_names
+
+#: Options that say where files lie and nothing about results.
+_PLACES = ("cache_dir", "pool_dir")
+#: Timing: steps of a round, rounds.
+TIMING = {"steps": 32, "rounds": 3}
+
+
+def resolve(
+    plan: Plan,
+    folder: BenchFolder,
+    data: Mapping[str, str | Path] | None = None,
+    generators: Mapping[str, str | Path] | None = None,
+    progress: Progress | None = None,
+) -> Study:
+    """Return all runs of a plan on some data.
+
+    Args:
+        plan: What to run.
+        folder: Derived data are kept in it.
+        data: Manifests by name; the plan's own (phantoms) when empty.
+        generators: Run folders of trained generators by the data's name, instead of training.
+        progress: Called while phantoms are drawn.
+
+    Raises:
+        DisMixError: A name that does not exist, data that cannot be used.
+    """
+    manifests, absent = open_sources(plan, data or {}, folder, progress)
+    for name in generators or {}:
+        if name not in manifests:
+            raise DisMixError(
+                f"a generator is given for '{name}', which is no data set here",
+                column="--generator",
+                cure=near_names(name, [*manifests]) if manifests else "add --data NAME=MANIFEST",
+            )
+    maker = _Maker(plan, Derivations(folder), generators or {})
+    runs: dict[str, RunSpec] = {}
+    for cell in cells(plan, [*manifests]):
+        try:
+            spec = maker.run(cell, manifests[cell["data"]])
+        except DisMixError as error:
+            if error.file is not None:
+                raise
+            raise DisMixError(
+                error.problem, file=plan.path or plan.name, column=error.column, cure=error.cure
+            ) from error
+        runs.setdefault(spec.id, spec)
+    return Study(plan.name, plan.title, tuple(runs.values()), maker.generators, maker.data, absent)
+
+
+class _Maker:
+    """Makes runs and remembers the data and generators they share."""
+
+    def __init__(
+        self, plan: Plan, derivations: Derivations, given: Mapping[str, str | Path]
+    ) -> None:
+        self.plan, self.derivations, self.given = plan, derivations, given
+        self.data: dict[str, DataSpec] = {}
+        self.generators: dict[str, GeneratorSpec] = {}
+
+    def run(self, cell: Cell, manifest: Manifest) -> RunSpec:
+        """Return the run of a cell."""
+        chosen = sections(self.plan, cell)
+        how = derivation(manifest, cell, chosen)
+        data = self.derivations.ready(cell["data"], manifest, how)
+        self.data[data.key] = data
+        shown = factors(self.plan.kind, cell, how.get("variability"))
+        if self.plan.kind == "generator":
+            return self._generator_run(cell, chosen, data, shown)
+        return self._grader_run(cell, chosen, data, shown)
+
+    def _generator(
+        self, cell: Cell, chosen: Mapping[str, Any], data: DataSpec, seed: int | None = None
+    ) -> GeneratorSpec:
+        place = self.given.get(data.name)
+        if place is not None and cell["ablation"] == "full":
+            spec = given_generator(Path(place), data)
+        else:
+            section = {**chosen["generator"], **({} if seed is None else {"seed": seed})}
+            spec = generator_spec(section, cell["ablation"], data)
+        return self.generators.setdefault(spec.id, spec)
+
+    def _generator_run(
+        self, cell: Cell, chosen: Mapping[str, Any], data: DataSpec, shown: dict[str, Any]
+    ) -> RunSpec:
+        generator = self._generator(cell, chosen, data, cell["seed"])
+        judge = _judge_epochs(chosen["settings"])
+        config = {
+            "data": _described(data), "generator": {"id": generator.id, **generator.described},
+            "judge_epochs": judge, "seed": cell["seed"],
+        }  # fmt: skip
+        parts = {"kind": "generator", "generator": generator.id, "data": data.content}
+        return RunSpec(
+            short_id({**parts, "judge_epochs": judge}), "generator", self.plan.name, shown, config,
+            {"judge_epochs": judge}, data.key, generator.id, cell["seed"], generator.images,
+            generator.local.get("blocked"),
+        )  # fmt: skip
+
+    def _grader_run(
+        self, cell: Cell, chosen: Mapping[str, Any], data: DataSpec, shown: dict[str, Any]
+    ) -> RunSpec:
+        kind, changes = self.plan.kind, dict(chosen["settings"])
+        timing = {n: changes.pop(n, TIMING[n]) for n in TIMING} if kind == "overhead" else {}
+        settings = choose_settings(cell["grader"], self.plan.preset, changes)
+        options, blocked = mixer_options(cell, chosen["mixers"], len(data.ranks))
+        weights, missing = backbone_weights(settings)
+        generator = self._generator(cell, chosen, data) if cell["mixer"] == "dismix" else None
+        if generator is not None:
+            blocked = blocked or generator.local.get("blocked")
+        plain = {**settings.to_dict(), "weights": _plain_weights(settings.weights)}
+        mixer = None
+        if cell["mixer"] != "none":
+            mixer = {"name": cell["mixer"], "options": _pathless(options)}
+        parts: dict[str, Any] = {
+            "format": 1, "kind": kind, "data": data.content, "grader": plain,
+            "weights": None if weights is None else digest_of(weights), "mixer": mixer,
+            "generator": None if generator is None else generator.id, "seed": cell["seed"],
+            **timing,
+        }  # fmt: skip
+        config = {
+            **{k: v for k, v in parts.items() if k not in ("format", "kind")},
+            "data": _described(data),
+            "generator": None if generator is None else {"id": generator.id, **generator.described},
+        }
+        local = {
+            "settings": settings.to_dict(), "options": options, "timing": timing,
+            "weights": None if weights is None else str(weights),
+        }  # fmt: skip
+        return RunSpec(
+            short_id(parts), kind, self.plan.name, shown, config, local, data.key,
+            None if generator is None else generator.id, cell["seed"],
+            images_seen(settings, data.counts["train"]), blocked or missing,
+        )  # fmt: skip
+
+
+def _judge_epochs(settings: Mapping[str, Any]) -> int | None:
+    """Return the only setting that measuring a generator has."""
+    for name in settings:
+        if name != "judge_epochs":
+            raise DisMixError(
+                f"'{name}' is no setting of a study of generators",
+                column="settings",
+                cure="give judge_epochs, or write generator.NAME",
+            )
+    judge = settings.get("judge_epochs")
+    return None if judge is None else int(judge)
+
+
+def images_seen(settings: TrainSettings, count: int) -> int:
+    """Return how many images a training shows a grader, repetitions counted.
+
+    Args:
+        settings: Of the training.
+        count: Training images N.
+
+    Example:
+        >>> images_seen(choose_settings("ce", changes={"epochs": 2, "batch_size": 8}), 20)
+        32
+    """
+    size = settings.batch_size
+    bounds = batch_bounds(count, size, drop_last=count >= 2 * size)
+    return settings.epochs * sum(stop - start for start, stop in bounds)
+
+
+def mixer_options(
+    cell: Mapping[str, Any], mixers: Mapping[str, Mapping[str, Any]], num_ranks: int
+) -> tuple[dict[str, Any], str | None]:
+    """Return the options of a cell's mixer, checked, and why it cannot run, if so."""
+    name = cell["mixer"]
+    if name == "none":
+        return {}, None
+    options = {"p": cell["p"], **mixers.get(name, {})}
+    if name == "dismix":
+        policies = cell["policies"]
+        options["policies"] = policies.split("+") if "+" in policies else policies
+        named_policies(options["policies"])
+    known = _option_names(name)
+    for option in options:
+        if option not in known:
+            raise DisMixError(
+                f"the mixer '{name}' has no option '{option}'",
+                column="mixers",
+                cure=near_names(option, known),
+            )
+    if name == "diffusemix" and not options.get("editor"):
+        return options, "DiffuseMix needs --set mixers.diffusemix.editor=PIPELINE_FOLDER"
+    if name not in ("dismix", "diffusemix"):
+        create_mixer(name, num_ranks, **options)
+    return options, None
+
+
+@functools.cache
+def _option_names(name: str) -> list[str]:
+    found: list[str] = []
+    for base in MIXERS[name].load().__mro__:
+        if "__init__" in vars(base) and base.__module__.startswith("dismix."):
+            taken = inspect.signature(vars(base)["__init__"]).parameters.values()
+            found += [p.name for p in taken if p.kind is p.KEYWORD_ONLY]
+    return found
+
+
+def _pathless(options: Mapping[str, Any]) -> dict[str, Any]:
+    found = {k: v for k, v in options.items() if k not in _PLACES}
+    if "editor" in found:
+        found["editor"] = Path(str(found["editor"])).name
+    return found
+
+
+def backbone_weights(settings: TrainSettings) -> tuple[Path | None, str | None]:
+    """Return the file of a backbone's first weights, and what is missing, if anything."""
+    wanted, name = settings.weights, settings.backbone
+    if wanted in (None, "none", "timm") or (name == TINY and wanted == "auto"):
+        return None, None
+    if wanted != "auto":
+        path = Path(wanted)
+        return (path, None) if path.is_file() else (None, f"no weights {path.name}")
+    for file in (name, FILES.get(name.split(".", maxsplit=1)[0])):
+        found = None if file is None else find_weights(file)
+        if found is not None:
+            return found, None
+    return None, f"no weights of '{name}' found; set DISMIX_WEIGHTS, or --set weights=none"
+
+
+def digest_of(path: Path) -> str:
+    """Return the digest of a file, read once as long as it does not change."""
+    return _digest_of(str(path), path.stat().st_mtime_ns)
+
+
+@functools.cache
+def _digest_of(path: str, changed: int) -> str:
+    return file_digest(path)
+
+
+def _plain_weights(weights: str | None) -> str:
+    named = ("auto", "none", "timm")
+    return "none" if weights is None else weights if weights in named else "file"
+
+
+def _described(data: DataSpec) -> dict[str, Any]:
+    return {
+        "content": data.content, "counts": dict(data.counts), "ranks": [*data.ranks],
+        "derivation": dict(data.how),
+    }  # fmt: skip

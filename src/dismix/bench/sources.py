@@ -1,0 +1,127 @@
+"""Where a study's data come from: the user's manifests, published folders, drawn phantoms."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dismix import atomic
+from dismix.bench.derive import content_digest, derive, sha, source_digest
+from dismix.bench.folder import BenchFolder
+from dismix.bench.plan import Plan
+from dismix.bench.specs import DataSpec
+from dismix.data.manifest import Manifest, read_manifest, write_manifest
+from dismix.data.phantom import PhantomSpec, build_phantom
+from dismix.data.sources import read_source
+from dismix.errors import DisMixError
+from dismix.progress import Progress
+
+FULL, TRAINING, DERIVED = "manifest.csv", "training.csv", "derived.json"
+
+
+def open_sources(
+    plan: Plan,
+    given: Mapping[str, str | Path],
+    folder: BenchFolder,
+    progress: Progress | None = None,
+) -> tuple[dict[str, Manifest], tuple[str, ...]]:
+    """Return the manifests of a study by name, and the plan's names that have none.
+
+    Args:
+        plan: Its own data sets are used where none are given.
+        given: Manifests, or published folders, by name. Any names do.
+        folder: Phantoms are drawn below it.
+        progress: Called while they are drawn.
+    """
+    found = {name: _read(Path(path)) for name, path in given.items()}
+    if given:
+        return found, ()
+    wanted = [*dict.fromkeys([*plan.data, *plan.phantoms])]
+    for name in wanted:
+        if name in plan.phantoms:
+            found[name] = _phantom(name, plan.phantoms[name], folder, progress)
+    return found, tuple(name for name in wanted if name not in found)
+
+
+def _read(path: Path) -> Manifest:
+    if path.is_file() or (path / FULL).is_file():
+        return read_manifest(path)
+    return read_source(path)
+
+
+def _phantom(
+    name: str, settings: Mapping[str, Any], folder: BenchFolder, progress: Progress | None
+) -> Manifest:
+    spec = PhantomSpec.from_json(settings)
+    place = f"{name}-{sha(spec.to_json())[:8]}"
+    with folder.lock(f"data-{place}"):
+        return build_phantom(spec, folder.root / "data" / place, progress=progress)
+
+
+class Derivations:
+    """Derived data of a study, each made once and kept.
+
+    Args:
+        folder: Where.
+    """
+
+    def __init__(self, folder: BenchFolder) -> None:
+        self.folder = folder
+        self._digests: dict[str, str] = {}
+        self._known: dict[str, DataSpec] = {}
+
+    def ready(self, name: str, manifest: Manifest, how: Mapping[str, Any]) -> DataSpec:
+        """Return derived data, made now or earlier.
+
+        Args:
+            name: What the user calls the source.
+            manifest: The source.
+            how: From `dismix.bench.derive.derivation`.
+        """
+        if name not in self._digests:
+            self._digests[name] = source_digest(manifest)
+        key = sha([self._digests[name], how])[:16]
+        if key not in self._known:
+            facts = self._made(key, manifest, how)
+            self._known[key] = DataSpec(
+                key, name, facts["content"], facts["training"], facts["counts"],
+                tuple(facts["ranks"]), facts["grey"], dict(how),
+            )  # fmt: skip
+        return self._known[key]
+
+    def _made(self, key: str, manifest: Manifest, how: Mapping[str, Any]) -> dict[str, Any]:
+        place = self.folder.manifest_dir(key)
+        with self.folder.lock(f"manifest-{key}"):
+            old = _facts(place / DERIVED)
+            # The source may have moved since; its pixels have not changed, its paths may have.
+            if old is not None and _all_there(place / FULL):
+                return old
+            made = derive(manifest, how)
+            write_manifest(made, place / FULL)
+            training = made.split("train", "val")
+            write_manifest(training, place / TRAINING)
+            splits = made.table["split"].value_counts()
+            facts = {
+                "content": content_digest(made), "training": content_digest(training),
+                "counts": {s: int(splits.get(s, 0)) for s in ("train", "val", "test")},
+                "ranks": [*made.meta.ranks], "grey": made.meta.grey, "how": dict(how),
+                "notes": made.meta.notes,
+            }  # fmt: skip
+            atomic.write_json(place / DERIVED, facts)
+            return facts
+
+
+def _facts(path: Path) -> dict[str, Any] | None:
+    import json
+
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found
+
+
+def _all_there(path: Path) -> bool:
+    try:
+        return all(image.is_file() for image in read_manifest(path).image_paths)
+    except DisMixError:
+        return False

@@ -1,0 +1,144 @@
+"""What a worker does with a job: plain values in, a record on disk, a few words back.
+
+Every engine calls `run_job`, in whatever process; so the same plan leaves the same records.
+"""
+
+import shutil
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from dismix.bench.folder import BenchFolder
+from dismix.progress import Progress
+
+FORMAT = 1
+Job = dict[str, Any]
+Outcome = dict[str, Any]
+
+
+def run_job(job: Job, progress: Progress | None = None) -> Outcome:
+    """Do a job, unless it is done or somebody else is at it.
+
+    Args:
+        job: {"type": "run" or "generator", "spec", "generator", "folder", "work", "cpu", "keep",
+            "retry"}.
+        progress: Called while it computes.
+
+    Returns:
+        {"type", "id", "status": "done", "failed", "known" or "elsewhere", "seconds", "error"}.
+    """
+    folder = BenchFolder(job["folder"], job.get("work"))
+    if job["type"] == "generator":
+        return _generator(folder, job, progress)
+    name = job["spec"]["id"]
+    with folder.try_lock(f"run-{name}") as mine:
+        if not mine:
+            return _outcome(job, name, "elsewhere")
+        status = folder.status(name)
+        if status == "done" or (status == "failed" and not job.get("retry")):
+            return _outcome(job, name, "known")
+        if status == "failed":
+            # What is left of the failed try is not to be gone on from.
+            shutil.rmtree(folder.work_dir(name), ignore_errors=True)
+        folder.note("started", name)
+        record = _record(folder, job, progress)
+        folder.write_record(record)
+        folder.note(record["status"], name)
+    return _outcome(job, name, record["status"], record["wall_s"], record["error"])
+
+
+def _generator(folder: BenchFolder, job: Job, progress: Progress | None) -> Outcome:
+    from dismix.bench.artifacts import ensure_generator
+
+    name = job["generator"]["id"]
+    try:
+        done = ensure_generator(folder, job["generator"], cpu=bool(job["cpu"]), progress=progress)
+    except Exception as error:
+        return _outcome(job, name, "failed", error=_line(error))
+    return _outcome(job, name, "done", done["seconds"])
+
+
+def _outcome(
+    job: Job, name: str, status: str, seconds: float | None = None, error: str | None = None
+) -> Outcome:
+    return {
+        "type": job["type"], "id": name, "status": status, "seconds": seconds, "error": error,
+    }  # fmt: skip
+
+
+def _record(folder: BenchFolder, job: Job, progress: Progress | None) -> dict[str, Any]:
+    spec = job["spec"]
+    empty: dict[str, Any] = {
+        "wall_s": None, "generator_s": None, "images_seen": None, "peak_memory_mib": None,
+        "metrics": {}, "predictions": None,
+    }  # fmt: skip
+    error, found = None, empty
+    try:
+        found = empty | _measured(folder, job, progress)
+    except Exception:
+        error = traceback.format_exc()
+        _free_memory()
+    return {
+        "format": FORMAT, "id": spec["id"], "kind": spec["kind"], "plan": spec["plan"],
+        "status": "done" if error is None else "failed", "factors": spec["factors"],
+        "config": spec["config"], "seed": spec["seed"], "provenance": _provenance(), **found,
+        "error": error,
+    }  # fmt: skip
+
+
+def _measured(
+    folder: BenchFolder, job: Mapping[str, Any], progress: Progress | None
+) -> dict[str, Any]:
+    from dismix.bench.warm import WARM
+
+    kind = job["spec"]["kind"]
+    if kind == "grader":
+        from dismix.bench.grader_runs import run_grader
+
+        return run_grader(folder, job, WARM, progress)
+    if kind == "generator":
+        from dismix.bench.generator_runs import run_generator
+
+        return run_generator(folder, job, progress)
+    from dismix.bench.overhead_runs import run_overhead
+
+    return run_overhead(folder, job, WARM, progress)
+
+
+def _provenance() -> dict[str, Any]:
+    from dismix.bench.warm import WARM
+
+    return WARM.provenance()
+
+
+def _free_memory() -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def lost_record(job: Job, reason: str) -> Outcome:
+    """Write the record of a run whose worker died again and again.
+
+    Args:
+        job: See `run_job`.
+        reason: What is known of the deaths.
+    """
+    if job["type"] == "generator":
+        return _outcome(job, job["generator"]["id"], "failed", error=reason)
+    folder, spec = BenchFolder(job["folder"], job.get("work")), job["spec"]
+    record = {
+        "format": FORMAT, "id": spec["id"], "kind": spec["kind"], "plan": spec["plan"],
+        "status": "failed", "factors": spec["factors"], "config": spec["config"],
+        "seed": spec["seed"], "provenance": _provenance(), "wall_s": None, "generator_s": None,
+        "images_seen": None, "peak_memory_mib": None, "metrics": {}, "predictions": None,
+        "error": reason,
+    }  # fmt: skip
+    folder.write_record(record)
+    folder.note("failed", spec["id"])
+    return _outcome(job, spec["id"], "failed", error=reason)

@@ -1,0 +1,237 @@
+"""`dismix bench`: the paper's studies, or your own, planned, run, watched and reported."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dismix.cli.options import AsJson, Quiet
+
+if TYPE_CHECKING:
+    from dismix.bench.folder import BenchFolder
+    from dismix.bench.plan import Plan
+    from dismix.bench.specs import Study
+
+app = typer.Typer(
+    no_args_is_help=True, help="The benchmark: plan, run, watch and report whole studies."
+)
+
+Name = Annotated[
+    str, typer.Argument(help="A plan: main, scarcity, ... (`dismix bench plans`), or its file.")
+]
+Folder = Annotated[Path, typer.Option("-o", "--output", help="Folder of records and shared parts.")]
+DataOption = Annotated[
+    list[str] | None,
+    typer.Option("--data", help="NAME=MANIFEST (or a published folder); repeat."),
+]
+Generators = Annotated[
+    list[str] | None,
+    typer.Option("--generator", help="NAME=RUN, a trained generator for a data set; repeat."),
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="A factor (seed=0,1), a setting (epochs=3, backbone=tiny), generator.NAME=VALUE or "
+        "mixers.MIXER.OPTION=VALUE; repeat.",
+    ),
+]
+BENCH = Path("runs/bench")
+
+
+class EngineName(StrEnum):
+    """Who computes."""
+
+    in_process = "in_process"
+    processes = "processes"
+    ray = "ray"
+
+
+@app.command("plans")
+def list_plans_command() -> None:
+    """List the plans that come with the package."""
+    from dismix.bench.plan import list_plans, read_plan
+
+    plans = {name: read_plan(name) for name in list_plans()}
+    width = max(len(name) for name in plans)
+    for name, plan in plans.items():
+        typer.echo(f"{name:<{width}}  {plan.title}")
+
+
+def _pairs(texts: list[str] | None, option: str) -> dict[str, str]:
+    from dismix.errors import DisMixError
+
+    found: dict[str, str] = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise DisMixError(f"'{text}' has no name", column=option, cure="write NAME=VALUE")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _resolved(
+    name: str,
+    output: Path,
+    data: list[str] | None,
+    generators: list[str] | None,
+    changes: list[str] | None,
+    *,
+    quiet: bool = True,
+    work: Path | None = None,
+) -> "tuple[Plan, Study, BenchFolder]":
+    from dismix.bench.folder import BenchFolder
+    from dismix.bench.plan import change_plan, read_plan
+    from dismix.bench.resolve import resolve
+    from dismix.errors import DisMixError
+    from dismix.progress import bar
+
+    plan = change_plan(read_plan(name), _pairs(changes, "--set"))
+    folder = BenchFolder(output, work)
+    with bar(quiet=quiet) as progress:
+        study = resolve(
+            plan, folder, _pairs(data, "--data"), _pairs(generators, "--generator"), progress
+        )
+    if not study.runs:
+        wanted = ", ".join(study.absent) or "no data set is named"
+        raise DisMixError(
+            f"has no data to run on ({wanted})",
+            file=plan.path,
+            cure="add --data NAME=MANIFEST; any name and any manifest do",
+        )
+    return plan, study, folder
+
+
+@app.command()
+def plan(
+    name: Name,
+    output: Folder = BENCH,
+    data: DataOption = None,
+    generator: Generators = None,
+    changes: Changes = None,
+    json_out: Annotated[
+        bool, typer.Option("--json", help="Print the plan itself as JSON, and nothing else.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """List a plan's runs, which of them exist already, and what the rest may cost."""
+    import json
+
+    from dismix.bench.durations import expected_seconds, in_words
+    from dismix.bench.plan import change_plan, read_plan
+
+    if json_out:
+        changed = change_plan(read_plan(name), _pairs(changes, "--set"))
+        typer.echo(json.dumps(changed.to_dict(), indent=2))
+        return
+    chosen, study, folder = _resolved(name, output, data, generator, changes, quiet=quiet)
+    missing = []
+    for run in study.runs:
+        status = folder.status(run.id)
+        if status == "missing" and run.blocked is None:
+            missing.append(run)
+        mark = "blocked" if status == "missing" and run.blocked is not None else status
+        typer.echo(f"{run.id}  {mark:<8} {run.label}")
+    for reason in dict.fromkeys(run.blocked for run in study.runs if run.blocked is not None):
+        count = sum(run.blocked == reason for run in study.runs)
+        typer.echo(f"{count} runs are blocked: {reason}")
+    if study.absent:
+        typer.echo(f"not given: {', '.join(study.absent)} (--data NAME=MANIFEST)")
+    seconds, build = expected_seconds(study, folder, chosen.cost, missing)
+    where = chosen.cost.get("hardware", "one GPU")
+    typer.echo(
+        f"{study.title or study.plan}: {len(study.runs)} runs, {len(missing)} to run, about "
+        f"{in_words(seconds)} on {where} or as measured here, and {in_words(build)} for "
+        f"{len(study.generators)} generators"
+    )
+
+
+@app.command()
+def run(
+    name: Name,
+    output: Folder = BENCH,
+    data: DataOption = None,
+    generator: Generators = None,
+    changes: Changes = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Run again what failed before.")
+    ] = False,
+    engine: Annotated[
+        EngineName | None, typer.Option(help="in_process, processes (--jobs N) or ray.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="Runs at once.", min=1)] = 1,
+    address: Annotated[
+        str | None, typer.Option(help="Of a Ray cluster; a local one is started if absent.")
+    ] = None,
+    cpus: Annotated[float, typer.Option(help="Cores of a run, for Ray.", min=0)] = 1.0,
+    gpus: Annotated[float, typer.Option(help="GPUs of a run, for Ray.", min=0)] = 0.0,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="Start nothing that would probably end later than this.", min=0),
+    ] = None,
+    work: Annotated[
+        Path | None, typer.Option(help="Folder of runs in flight, such as a memory disk.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the trained graders.")] = False,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Do not use a GPU.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run what is missing; finished runs are never repeated, a kill loses one run at most."""
+    from dismix.bench.engines import make_engine
+    from dismix.bench.runner import run_study
+    from dismix.progress import bar
+
+    options: dict[str, Any] = {}
+    if engine is EngineName.ray:
+        options = {"address": address, "cpus": cpus, "gpus": gpus}
+    chosen_engine = make_engine(None if engine is None else engine.value, jobs=jobs, **options)
+    chosen, study, folder = _resolved(
+        name, output, data, generator, changes, quiet=quiet, work=work
+    )
+    with bar(quiet=quiet) as progress:
+        found = run_study(
+            study, folder, chosen_engine, retry_failed=retry_failed, minutes=minutes, cpu=cpu,
+            keep=keep, cost=chosen.cost, progress=progress,
+        )  # fmt: skip
+    for line in found.errors:
+        typer.echo(f"failed {line}", err=True)
+    typer.echo(f"{found} -> {folder.root / 'records'}")
+    if found.failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def status(
+    name: Name,
+    output: Folder = BENCH,
+    data: DataOption = None,
+    generator: Generators = None,
+    changes: Changes = None,
+    json_out: AsJson = False,
+) -> None:
+    """Show how many runs are done, failed and missing, by factor, and the time left."""
+    import json
+
+    from dismix.bench.status import status_text, study_status
+
+    chosen, study, folder = _resolved(name, output, data, generator, changes)
+    found = study_status(study, folder, chosen.cost)
+    typer.echo(json.dumps(found, indent=2) if json_out else status_text(found))
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder of records.")] = BENCH,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Folder of the report's files.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write the report: tables in the paper's layout, statistics and figures."""
+    from dismix.bench.report import write_report
+    from dismix.progress import bar
+
+    with bar(quiet=quiet) as progress:
+        path = write_report(folder, output, progress=progress)
+    typer.echo(str(path))
