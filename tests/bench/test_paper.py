@@ -4,12 +4,18 @@ import csv
 
 import pytest
 
-from dismix.bench.paper import PaperNumber, data_key, find_number, has_table, paper_scores
-from tests.conftest import SHARED
+from dismix.bench.paper import (
+    GRADERS,
+    PaperNumber,
+    data_key,
+    find_number,
+    paper_scores,
+    table_graders,
+)
 
 
-def test_copied_facts_are_the_given_ones():
-    source = SHARED / "paper" / "results.csv"
+def test_copied_facts_are_the_given_ones(shared_data):
+    source = shared_data.parent / "paper" / "results.csv"
     if not source.is_file():
         pytest.skip("the paper's table is not here")
     for row in csv.DictReader(source.read_text(encoding="utf-8").splitlines()):
@@ -35,7 +41,8 @@ def test_data_sets_are_matched_whatever_their_case(name, key):
 
 
 def test_tables():
-    assert has_table("scarcity", "gleason")
-    assert not has_table("clean_labels", "gleason")
+    assert table_graders("scarcity", "gleason") == ["ord2seq", "cloc"]
+    assert table_graders("main", "gleason") == [*GRADERS]
+    assert table_graders("clean_labels", "gleason") == []
     assert set(paper_scores("mae", "clean_labels")) == {("IDRID", "CLOC"), ("KOA", "CLOC")}
     assert "comixup" in paper_scores("mae")["IDRID", "POE"]

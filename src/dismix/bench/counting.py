@@ -1,7 +1,7 @@
 """Who wins: one mixer against the others over settings (data set x grader x condition)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -42,15 +42,22 @@ class Comparison:
         opponent: A mixer, `PER_SETTING`, or `ON_AVERAGE` followed by its name.
         duels: One a setting where both were run.
         test: One-sided signed-rank test of the gains, ties respected.
-        p_as_computed: The same test as scipy does it on unrounded differences.
         p_holm: Corrected over the single baselines; None for the two strongest.
+        higher: Whether more is better.
     """
 
     opponent: str
     duels: tuple[Duel, ...]
     test: SignedRank
-    p_as_computed: float
     p_holm: float | None = None
+    higher: bool = True
+
+    @property
+    def p_as_computed(self) -> float:
+        """The test as scipy does it on differences that were never rounded."""
+        sign = 1 if self.higher else -1
+        raw = [sign * (duel.ours - duel.theirs) for duel in self.duels]
+        return signed_rank(raw, ties="as_computed").p
 
     @property
     def wins(self) -> int:
@@ -91,19 +98,17 @@ def compare(scores: Scores, ours: str, baselines: Sequence[str], *, higher: bool
         (1, 1, ['z', 'y'])
     """
     sign = 1 if higher else -1
-    duels, gains = [], []
+    duels = []
     for setting, row in scores.items():
         present = [name for name in baselines if name in row]
         if ours not in row or not present:
             continue
         best = max(present, key=lambda name: sign * row[name])
-        # Left unrounded for the paper's own way of testing; the sign is taken after rounding.
-        gains.append(sign * (row[ours] - row[best]))
-        gain = float(np.round(gains[-1], DECIMALS)) + 0.0
+        gain = float(np.round(sign * (row[ours] - row[best]), DECIMALS)) + 0.0
         duels.append(Duel(setting, row[ours], row[best], best, gain))
-    as_computed = signed_rank(gains, ties="as_computed").p
     name = baselines[0] if len(baselines) == 1 else PER_SETTING
-    return Comparison(name, tuple(duels), signed_rank(gains), as_computed)
+    test = signed_rank([duel.gain for duel in duels])
+    return Comparison(name, tuple(duels), test, higher=higher)
 
 
 def best_on_average(scores: Scores, ours: str, baselines: Sequence[str], *, higher: bool) -> str:
@@ -135,16 +140,11 @@ def compare_all(
         return []
     single = [compare(scores, ours, [name], higher=higher) for name in present]
     adjusted = holm([found.test.p for found in single])
-    single = [
-        Comparison(c.opponent, c.duels, c.test, c.p_as_computed, p)
-        for c, p in zip(single, adjusted, strict=True)
-    ]
-    strongest = compare(scores, ours, present, higher=higher)
-    strongest = Comparison(PER_SETTING, strongest.duels, strongest.test, strongest.p_as_computed)
+    single = [replace(c, p_holm=p) for c, p in zip(single, adjusted, strict=True)]
+    strongest = replace(compare(scores, ours, present, higher=higher), opponent=PER_SETTING)
     top = best_on_average(scores, ours, present, higher=higher)
-    found = next((c for c in single if c.opponent == top), None)
     both = [strongest]
-    if found is not None:
-        name = f"{ON_AVERAGE}: {top}"
-        both.append(Comparison(name, found.duels, found.test, found.p_as_computed))
+    for found in single:
+        if found.opponent == top:
+            both.append(replace(found, opponent=f"{ON_AVERAGE}: {top}", p_holm=None))
     return [*both, *single]

@@ -106,6 +106,12 @@ def paper_scores(metric: str, table: str = "main") -> dict[tuple[str, ...], dict
     return found
 
 
-def has_table(table: str, data: str) -> bool:
-    """Return whether the paper gives a table for a data set."""
-    return any(key[0] == table and key[1] == DATA.get(data, data) for key in _numbers())
+def table_graders(table: str, data: str) -> list[str]:
+    """Return the graders, by our names, for which the paper gives a table of a data set.
+
+    Example:
+        >>> table_graders("scarcity", "koa"), table_graders("clean_labels", "gleason")
+        (['ord2seq', 'cloc'], [])
+    """
+    words = {key[2] for key in _numbers() if key[:2] == (table, DATA.get(data, data))}
+    return [name for name, title in GRADERS.items() if title in words]

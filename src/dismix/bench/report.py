@@ -1,0 +1,50 @@
+"""`dismix bench report`: records in, report.md and report.html out; no GPU and no images needed."""
+
+import os
+from pathlib import Path
+
+from dismix import atomic
+from dismix.bench.report_html import html_page
+from dismix.bench.report_markdown import markdown_page
+from dismix.bench.report_sections import make_sections
+from dismix.bench.report_study import read_study
+from dismix.bench.report_summary import summarise
+from dismix.progress import Progress
+
+HTML, MARKDOWN = "report.html", "report.md"
+
+
+def write_report(
+    folder: Path, out: Path | None = None, *, progress: Progress | None = None, title: str = ""
+) -> Path:
+    """Write the report of a benchmark folder.
+
+    Args:
+        folder: Holds ``records/*.json``; pictures of ``figures/`` are shown where present.
+        out: Folder for ``report.html`` and ``report.md``; the benchmark's own by default.
+        progress: Called after each step.
+        title: Heading; names the folder by default.
+
+    Returns:
+        The path of the HTML page.
+    """
+    folder = Path(folder)
+    home = folder if out is None else Path(out)
+    steps = iter(range(1, 5))
+
+    def tick() -> None:
+        if progress is not None:
+            progress("report", next(steps), 4)
+
+    study = read_study(folder)
+    tick()
+    summary = summarise(study)
+    sections = make_sections(study, summary, folder)
+    tick()
+    records = os.path.relpath(folder / "records", home).replace(os.sep, "/")
+    title = title or f"DisMix benchmark: {folder.resolve().name}"
+    atomic.write_text(home / MARKDOWN, markdown_page(title, summary, sections, records, home))
+    tick()
+    atomic.write_text(home / HTML, html_page(title, summary, sections, records))
+    tick()
+    return home / HTML

@@ -1,0 +1,257 @@
+"""The report in plain words: who wins, how surely, where it loses, what was not run."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dismix.bench.counting import Comparison, compare_all
+from dismix.bench.paper import DATA, PAPER_MIXERS, find_number, paper_scores
+from dismix.bench.report_data import MAIN, mixer_order
+from dismix.bench.report_study import Study, grader_name, mixer_name
+from dismix.bench.tables import METRICS, OURS, Metric
+from dismix.bench.tables_costs import seconds_text
+from dismix.bench.tables_statistics import NONE, Outcome, focus, judge, p_text
+from dismix.bench.tables_studies import STUDIES
+
+_MOST_NAMED = 8
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A headline: a figure, what it is, and more in small print."""
+
+    figure: str
+    title: str
+    more: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The opening of a report.
+
+    Attributes:
+        tiles: Headlines.
+        paragraphs: (heading, sentences).
+        not_run: One line each.
+    """
+
+    tiles: tuple[Tile, ...]
+    paragraphs: tuple[tuple[str, tuple[str, ...]], ...]
+    not_run: tuple[str, ...]
+
+
+def summarise(study: Study) -> Summary:
+    """Put the records into words."""
+    outcomes = [judge(study, metric) for metric in METRICS]
+    left = tuple(not_run(study))
+    paragraphs = [
+        ("Who wins", tuple(_wins(study, outcomes))),
+        ("Where it loses", tuple(_losses(study, outcomes))),
+        ("Beside the paper", tuple(_beside_paper(study))),
+        ("What was not run", _few(left)),
+        ("How it was made", tuple(_made(study))),
+    ]
+    return Summary(tuple(_tiles(study, outcomes)), tuple(p for p in paragraphs if p[1]), left)
+
+
+def _few(lines: tuple[str, ...]) -> tuple[str, ...]:
+    return lines or ("Everything that the plans ask for was run.",)
+
+
+def _tiles(study: Study, outcomes: list[Outcome]) -> Iterable[Tile]:
+    ours = mixer_name(focus(study))
+    for outcome in outcomes:
+        found = outcome.strongest
+        if found is not None:
+            tied = f", {found.ties} tied" if found.ties else ""
+            yield Tile(
+                f"{found.wins} of {len(found.duels)}",
+                f"settings where {ours} has the best {outcome.metric.title.lower()}",
+                f"p = {p_text(found.test.p)} against the best baseline of each{tied}",
+            )
+    done = sum(r.status == "done" for r in study.records)
+    failed = sum(r.status != "done" for r in study.records)
+    missing = sum(len(seeds) for _, seeds in study.missing())
+    more = [f"{failed} failed", f"{missing} planned, not run"]
+    yield Tile(f"{done}", f"run{'s' * (done != 1)} behind these numbers", ", ".join(more))
+
+
+def _wins(study: Study, outcomes: list[Outcome]) -> Iterable[str]:
+    ours = focus(study)
+    if not ours:
+        yield "No mixer was run, so there is nothing to compare."
+        return
+    if all(outcome.strongest is None for outcome in outcomes):
+        yield f"{mixer_name(ours)} was run without any other mixer to compare it with."
+    for outcome in outcomes:
+        if outcome.strongest is not None:
+            yield _verdict(mixer_name(ours), outcome)
+    for outcome in outcomes:
+        if outcome.against_none is not None:
+            found, metric = outcome.against_none, outcome.metric
+            yield (
+                f"Against no mixing it is better in {metric.title.lower()} in {found.wins} of"
+                f" {len(found.duels)} settings (mean gain {metric.gain(found.mean_gain)},"
+                f" {_significance(found)})."
+            )
+
+
+def _verdict(ours: str, outcome: Outcome) -> str:
+    found, metric = outcome.strongest, outcome.metric
+    assert found is not None
+    rivals = {name for c in outcome.comparisons[1:] for name in [c.opponent] if ":" not in name}
+    text = (
+        f"{ours} has the best {metric.title.lower()} among {len(rivals) + 1} mixers in"
+        f" {found.wins} of {len(found.duels)} settings"
+        + (f" and ties in {found.ties}" if found.ties else "")
+        + f". Against the best baseline of each setting the mean gain is"
+        f" {metric.gain(found.mean_gain)} {_unit(metric)}: {_significance(found)}."
+    )
+    if len(outcome.comparisons) > 1 and ":" in outcome.comparisons[1].opponent:
+        average = outcome.comparisons[1]
+        name = mixer_name(average.opponent.partition(": ")[2])
+        text += (
+            f" Against {name}, the best baseline on average, it is"
+            f" {metric.gain(average.mean_gain)}: {_significance(average)}."
+        )
+    return text
+
+
+def _unit(metric: Metric) -> str:
+    return "points" if metric.scale == 100 else "ranks"
+
+
+def _significance(found: Comparison) -> str:
+    least = 0.5**found.test.pairs
+    text = f"one-sided p = {p_text(found.test.p)}".replace("= <", "<")
+    if least > 0.05:
+        return f"{text}, and {found.test.pairs} settings that differ can never reach 0.05"
+    return f"{text}, {'significant' if found.test.p < 0.05 else 'not significant'} at 5 %"
+
+
+def _losses(study: Study, outcomes: list[Outcome]) -> Iterable[str]:
+    for outcome in outcomes:
+        found, metric = outcome.strongest, outcome.metric
+        if found is None:
+            continue
+        lost = sorted((d for d in found.duels if d.gain < 0), key=lambda d: d.gain)
+        if not lost:
+            yield f"{metric.title}: in no setting."
+            continue
+        named = [
+            f"{study.data_name(d.setting[0])} with {grader_name(d.setting[1])}"
+            f" ({mixer_name(d.opponent)} {metric.gain(d.gain)})"
+            for d in lost[:_MOST_NAMED]
+        ]
+        more = f", and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
+        yield f"{metric.title}: {len(lost)} of {len(found.duels)}: {', '.join(named)}{more}."
+
+
+def _beside_paper(study: Study) -> Iterable[str]:
+    for metric in METRICS:
+        gaps: dict[str, list[float]] = {}
+        for (data, grader), row in study.scores(metric.key).items():
+            for mixer, value in row.items():
+                number = find_number("main", data, grader, mixer_name(mixer), metric.key)
+                if number is not None:
+                    gaps.setdefault(mixer, []).append(metric.scale * value - number.mean)
+        everything = [gap for values in gaps.values() for gap in values]
+        if not everything:
+            continue
+        text = (
+            f"{metric.title}: over the {len(everything)} numbers that both have, ours"
+            f" {_differ(float(np.mean(everything)), metric)} the paper's on average"
+        )
+        if OURS in gaps:
+            text += f"; those of DisMix {_differ(float(np.mean(gaps[OURS])), metric)} them"
+        yield text + "."
+    if study.beside_paper:
+        yield paper_sentence()
+
+
+def _differ(gap: float, metric: Metric) -> str:
+    digits = 1 if metric.scale == 100 else 2
+    return f"are {abs(gap):.{digits}f} {_unit(metric)} {'above' if gap >= 0 else 'below'}"
+
+
+def paper_sentence() -> str:
+    """Return what the same counting says of the paper's own numbers."""
+    rivals = [name for name in PAPER_MIXERS if name != OURS]
+    found = [
+        compare_all(paper_scores(metric.key), OURS, rivals, higher=metric.higher)[0]
+        for metric in METRICS
+    ]
+    (accuracy, mae) = found
+    return (
+        f"The same counting applied to the paper's numbers: best accuracy in {accuracy.wins} of"
+        f" {len(accuracy.duels)} settings, strictly best error in {mae.wins}; against the best"
+        f" baseline of each setting one-sided p = {p_text(accuracy.p_as_computed)} for accuracy"
+        f" and {p_text(mae.p_as_computed)} for error. (Those are as the paper computes them; its"
+        f" errors have two decimals and many are equal, and with equal gains treated as equal,"
+        f" as everywhere else here, p is {p_text(accuracy.test.p)} and {p_text(mae.test.p)}.)"
+    )
+
+
+def not_run(study: Study) -> Iterable[str]:
+    """Yield what is missing, coarse before fine."""
+    if study.beside_paper:
+        yield from _absent_parts(study)
+    else:
+        yield "None of the paper's data sets was run: these are other data."
+    for spec in STUDIES:
+        if not spec.was_run(study):
+            yield f"{spec.title}: not run."
+    kinds = {r.kind for r in study.records}
+    for kind, words in (("generator", "Probes of generators"), ("overhead", "Time of mixing")):
+        if kind not in kinds:
+            yield f"{words}: not run apart."
+    failed = [r for r in study.records if r.status != "done"]
+    if failed:
+        yield f"{len(failed)} run{'s' * (len(failed) > 1)} failed; they are listed with the runs."
+    missing = list(study.missing())
+    if missing:
+        total = sum(len(seeds) for _, seeds in missing)
+        yield f"{total} planned run{'s' * (total > 1)} in {len(missing)} settings: not finished."
+    for why, count in study.blocked.items():
+        yield f"{count} of them cannot run: {why}"
+    if study.older:
+        yield (
+            f"{len(study.older)} older run{'s' * (len(study.older) > 1)} of a setting and seed"
+            " that was run again: not counted."
+        )
+
+
+def _absent_parts(study: Study) -> Iterable[str]:
+    run = {key for key in study.groups if key.condition == MAIN}
+    for words, wanted, found in (
+        ("Data sets", [*DATA], {k.data for k in run}),
+        ("Mixers", [NONE, *PAPER_MIXERS], {k.mixer for k in run}),
+    ):
+        absent = [name for name in wanted if name not in found]
+        if absent:
+            names = [DATA.get(n) or mixer_name(n) for n in absent]
+            yield f"{words} of the main table: {', '.join(names)}: not run."
+    holes = [
+        f"{study.data_name(data)} with {grader_name(grader)}"
+        for data in DATA
+        if any(k.data == data for k in run)
+        for grader in study.graders(data)
+        if not any((k.data, k.grader) == (data, grader) for k in run)
+    ]
+    if holes:
+        yield f"Graders of the main table: {', '.join(holes)}: not run."
+
+
+def _made(study: Study) -> Iterable[str]:
+    found = [r.content["provenance"] for r in study.records]
+
+    def listed(name: str) -> str:
+        values = sorted({str(p[name]) for p in found if p.get(name)})
+        return ", ".join(values[:6]) + (f" and {len(values) - 6} more" if len(values) > 6 else "")
+
+    seconds = sum(r.number("wall_s") or 0 for r in study.records)
+    mixers = mixer_order({key.mixer for key in study.groups})
+    names = ", ".join(mixer_name(m) for m in mixers)
+    yield f"Mixers run: {names}. All runs together took {seconds_text(seconds)}."
+    yield f"Hardware: {listed('hardware') or 'not recorded'}. Commit: {listed('commit') or '-'}."

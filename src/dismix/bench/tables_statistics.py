@@ -1,0 +1,222 @@
+"""Who wins and how sure that is, as tables: over settings, over test images, over seeds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dismix.bench.counting import Comparison, Setting, compare_all
+from dismix.bench.report_data import MAIN, Condition, Key, mixer_order
+from dismix.bench.report_study import Study, grader_name, mixer_name
+from dismix.bench.statistics import bootstrap, sign_flip_test, signed_rank
+from dismix.bench.tables import METRICS, OURS, Cell, Metric, Table
+
+NONE = "none"
+#: Paired tests over seeds are shown from this many; three seeds cannot reach p < 0.1.
+FEW_SEEDS = 5
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All comparisons of one metric over settings.
+
+    Attributes:
+        metric: Which.
+        strongest: With the best baseline of each setting.
+        comparisons: With the strongest, in both meanings, and with every baseline.
+        against_none: With no mixing, None where that was not run.
+    """
+
+    metric: Metric
+    strongest: Comparison | None
+    comparisons: tuple[Comparison, ...]
+    against_none: Comparison | None
+
+
+def focus(study: Study) -> str:
+    """Return the mixer that is compared with the others: DisMix, else the last one run."""
+    run = mixer_order({key.mixer for key in study.groups} - {NONE})
+    return OURS if OURS in run else (run[-1] if run else "")
+
+
+def baselines(study: Study, ours: str) -> list[str]:
+    """Return the mixers that ours is compared with; no mixing is not one of them."""
+    return [m for m in mixer_order({key.mixer for key in study.groups}) if m not in (ours, NONE)]
+
+
+def judge(study: Study, metric: Metric, condition: Condition = MAIN) -> Outcome:
+    """Compare over the settings of a condition."""
+    ours = focus(study)
+    scores = study.scores(metric.key, condition)
+    found = compare_all(scores, ours, baselines(study, ours), higher=metric.higher)
+    alone = compare_all(scores, ours, [NONE], higher=metric.higher)
+    return Outcome(metric, found[0] if found else None, tuple(found), alone[-1] if alone else None)
+
+
+def p_text(p: float) -> str:
+    """Return a p-value.
+
+    Example:
+        >>> p_text(0.00752), p_text(0.13103), p_text(1e-7)
+        ('0.0075', '0.13', '< 0.0001')
+    """
+    if p < 0.0001:
+        return "< 0.0001"
+    return f"{p:.2g}" if p < 0.995 else "1"
+
+
+def comparison_table(outcome: Outcome) -> Table:
+    """Return a row an opponent: gain, wins, significance."""
+    rows = []
+    alone = [] if outcome.against_none is None else [outcome.against_none]
+    for found in [*outcome.comparisons, *alone]:
+        holm = "" if found.p_holm is None or found in alone else p_text(found.p_holm)
+        rows.append(
+            (
+                Cell(_opponent(found.opponent)),
+                Cell(outcome.metric.gain(found.mean_gain), found.mean_gain),
+                Cell(f"{found.wins} / {found.ties} / {found.losses}", float(found.wins)),
+                Cell(p_text(found.test.p), found.test.p, best=found.test.p < 0.05),
+                Cell(holm, found.p_holm if holm else None),
+                Cell(f"{found.test.effect:+.2f}".replace("-", "−"), found.test.effect),
+            )
+        )
+    title = f"{outcome.metric.title} over settings"
+    return Table(
+        f"comparison-{outcome.metric.key}", title,
+        ("against", "mean gain", "won / tied / lost", "p", "p (Holm)", "effect"), tuple(rows),
+        notes=(
+            "Positive gains are better, also for errors. p: one-sided Wilcoxon signed-rank test"
+            " over settings, exact, ties respected. Effect: matched-pairs rank-biserial"
+            " correlation, −1 to +1. Holm's correction is over the single baselines; no mixing"
+            " is shown beside them and is not one. Bold: p below 0.05.",
+        ),
+    )  # fmt: skip
+
+
+def _opponent(name: str) -> str:
+    head, _, tail = name.partition(": ")
+    return f"{head}: {mixer_name(tail)}" if tail else mixer_name(name)
+
+
+def duel_table(study: Study, outcome: Outcome, draws: int = 2000) -> Table:
+    """Return each setting against its best baseline, with intervals over the test images."""
+    metric, ours = outcome.metric, focus(study)
+    rows = []
+    for duel in () if outcome.strongest is None else outcome.strongest.duels:
+        mine, other = (Key(duel.setting[0], duel.setting[1], m) for m in (ours, duel.opponent))
+        gains = study.image_gains(mine, other, metric.key)
+        interval, value, images = "no predictions", None, ""
+        if gains is not None:
+            found = bootstrap(gains, draws=draws)
+            interval = f"{metric.gain(found.low)} to {metric.gain(found.high)}"
+            value, images = found.low, str(len(gains))
+        result = "won" if duel.gain > 0 else "tied" if duel.gain == 0 else "lost"
+        ids = tuple(r.id for key in (mine, other) for r in study.groups[key])
+        rows.append(
+            (
+                Cell(study.data_name(duel.setting[0])), Cell(grader_name(duel.setting[1])),
+                Cell(mixer_name(duel.opponent)),
+                Cell(metric.gain(duel.gain), duel.gain, ids, best=duel.gain > 0),
+                Cell(result), Cell(interval, value), Cell(images, float(images or 0)),
+            )
+        )  # fmt: skip
+    return Table(
+        f"duels-{metric.key}", f"{metric.title}: {mixer_name(ours)} less the best baseline",
+        ("data set", "grader", "best baseline", "gain", "result", "95 % over images", "images"),
+        tuple(rows), 2,
+        ("Interval: percentile bootstrap over test images, both mixers on the same resamples, each"
+         " image's score averaged over seeds. The best baseline is chosen after seeing the"
+         " results, so these gains are conservative.",),
+    )  # fmt: skip
+
+
+def heat_table(study: Study, metric: Metric) -> Table:
+    """Return the gain of our mixer over every other in every setting, coloured."""
+    ours = focus(study)
+    others = [m for m in mixer_order({k.mixer for k in study.groups}) if m != ours]
+    scores = study.scores(metric.key)
+    gains: dict[tuple[Setting, str], float] = {}
+    for setting, row in scores.items():
+        for other in others:
+            if ours in row and other in row:
+                gains[setting, other] = (1 if metric.higher else -1) * (row[ours] - row[other])
+    sizes = sorted(abs(gain) for gain in gains.values())
+    # The ninth tenth: one collapsed run must not bleach all other cells.
+    most = sizes[int(0.9 * (len(sizes) - 1))] if sizes else 1.0
+    rows = []
+    for setting, row in scores.items():
+        if ours not in row:
+            continue
+        cells = []
+        for other in others:
+            gain = gains.get((setting, other))
+            if gain is None:
+                cells.append(Cell("not run", missing=True))
+                continue
+            keys = [Key(setting[0], setting[1], m) for m in (ours, other)]
+            ids = tuple(r.id for key in keys for r in study.groups[key])
+            tone = max(-1.0, min(1.0, gain / most)) if most else 0.0
+            cells.append(Cell(metric.gain(gain), gain, ids, tone=tone))
+        labels = (Cell(study.data_name(setting[0])), Cell(grader_name(setting[1])))
+        rows.append((*labels, *cells))
+    return Table(
+        f"heat-{metric.key}", f"{metric.title}: gain of {mixer_name(ours)} over each mixer",
+        ("data set", "grader", *(mixer_name(m) for m in others)), tuple(rows), 2,
+        ("Blue: ours is better; red: worse. Percentage points of accuracy, ranks of error saved.",),
+    )  # fmt: skip
+
+
+def seed_table(study: Study, metric: Metric) -> Table | None:
+    """Return paired tests over the seeds of single settings, where there are enough."""
+    ours = focus(study)
+    rows = []
+    for key in sorted(study.groups, key=lambda k: _order(study, k)):
+        if key.mixer == ours or key.condition != MAIN:
+            continue
+        mine = Key(key.data, key.grader, ours)
+        gains = study.seed_gains(mine, key, metric.key, higher=metric.higher)
+        if len(gains) < FEW_SEEDS:
+            continue
+        flips, ranks = sign_flip_test(gains), signed_rank(gains)
+        ids = tuple(r.id for k in (mine, key) for r in study.groups[k])
+        wins = f"{(gains > 0).sum()} / {(gains == 0).sum()} / {(gains < 0).sum()}"
+        rows.append(
+            (
+                Cell(study.data_name(key.data)), Cell(grader_name(key.grader)),
+                Cell(mixer_name(key.mixer)), Cell(str(len(gains)), float(len(gains))),
+                Cell(metric.gain(gains.mean()), float(gains.mean()), ids),
+                Cell(wins, float((gains > 0).sum())), Cell(p_text(flips), flips, best=flips < 0.05),
+                Cell(p_text(ranks.p), ranks.p),
+                Cell(f"{ranks.effect:+.2f}".replace("-", "−"), ranks.effect),
+            )
+        )  # fmt: skip
+    if not rows:
+        return None
+    return Table(
+        f"seeds-{metric.key}", f"{metric.title}: {mixer_name(ours)} with the same seeds",
+        ("data set", "grader", "against", "seeds", "mean gain", "won / tied / lost",
+         "p (permutation)", "p (Wilcoxon)", "effect"),
+        tuple(rows), 2,
+        ("Paired by seed, one-sided; the permutation test is exact up to 20 seeds. These p-values"
+         " are not corrected for the number of rows.",),
+    )  # fmt: skip
+
+
+def _order(study: Study, key: Key) -> tuple[int, int, int]:
+    data = study.data()
+    graders = study.graders(key.data, key.condition)
+    mixers = study.mixers()
+    return data.index(key.data), graders.index(key.grader), mixers.index(key.mixer)
+
+
+def statistics_tables(study: Study) -> list[Table]:
+    """Return all of them, accuracy first."""
+    tables: list[Table] = []
+    outcomes = [judge(study, metric) for metric in METRICS]
+    tables += [comparison_table(o) for o in outcomes if o.comparisons or o.against_none]
+    tables += [duel_table(study, o) for o in outcomes if o.strongest is not None]
+    tables += _present([seed_table(study, metric) for metric in METRICS])
+    return tables
+
+
+def _present(tables: Sequence[Table | None]) -> list[Table]:
+    return [table for table in tables if table is not None]
