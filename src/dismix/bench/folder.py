@@ -77,7 +77,10 @@ class BenchFolder:
         return [record for name in names if (record := self.record(name)) is not None]
 
     def write_record(self, record: dict[str, Any]) -> None:
-        """Write a record whole."""
+        """Write a record whole; the caller holds the run's lock."""
+        for left in (self.root / "records").glob(f".{record['id']}.*.part.json"):
+            # Of a try that was killed while it wrote.
+            left.unlink(missing_ok=True)
         # On few lines: predictions of thousands of images would take as many.
         text = json.dumps(record, ensure_ascii=False, allow_nan=False)
         atomic.write_text(self.record_path(str(record["id"])), text + "\n")

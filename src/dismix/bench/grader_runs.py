@@ -48,13 +48,14 @@ def run_grader(
     if job["generator"] is not None:
         shared = ensure_generator(folder, job["generator"], cpu=cpu, progress=progress)
     run, accelerator = folder.work_dir(spec["id"]), make_accelerator(cpu=cpu)
-    clock, peak = Clock(run / "clock.json"), PeakMemory(accelerator.device)
     settings = settings_of(spec["local"]["settings"])
     data = warm.manifest(folder, spec["data"])
     splits = {
         name: warm.images(folder, spec["data"], name, settings.size, accelerator.device, progress)
         for name in ("train", "val", "test")
     }
+    # From here on: what is loaded once for many runs is no run's own time.
+    clock, peak = Clock(run / "clock.json"), PeakMemory(accelerator.device)
     grader = build_grader(spec, settings, data, warm)
     mixer = build_mixer(folder, spec, data.num_ranks, shared, warm, accelerator.device)
     training = Training(

@@ -87,9 +87,9 @@ class RunSpec:
         """A few words for progress bars.
 
         Example:
-            >>> factors = {"data": "koa", "grader": "gol", "mixer": "dismix", "scarcity": 0.1, "p": 0.5}
+            >>> factors = {"data": "koa", "grader": "gol", "mixer": "dismix", "scarcity": 0.1}
             >>> RunSpec("0", "grader", "main", factors, {}, {}, "k", None, 2, 0).label
-            'koa gol dismix scarcity 0.1 p 0.5 seed 2'
+            'koa gol dismix scarcity 0.1 seed 2'
         """
         first = [self.factors.get(name) for name in ("data", "grader", "mixer")]
         words = [str(word) for word in first if word is not None]
@@ -134,6 +134,6 @@ def short_id(value: Any) -> str:
 
     Example:
         >>> short_id({"seed": 0})
-        'd5cd6e1b2ab5a2d8'
+        'bd0488843468e63c'
     """
     return sha(value)[:16]

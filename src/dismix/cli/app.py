@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import dismix
-from dismix.cli import annotators, bench, data, demo, doctor, generator, grader, mix
+from dismix.cli import annotators, bench, data, demo, doctor, explore, generator, grader, mix
 
 app = typer.Typer(
     name="dismix",
@@ -39,3 +39,4 @@ app.add_typer(bench.app, name="bench")
 data.app.add_typer(annotators.app, name="annotators")
 app.command()(doctor.doctor)
 app.command()(demo.demo)
+app.command()(explore.explore)

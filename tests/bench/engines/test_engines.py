@@ -1,0 +1,96 @@
+"""Workers that die: their runs end all the same, and none runs twice."""
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+
+import pytest
+from tests.bench.study import tiny_plan, tiny_study
+
+from dismix.bench.engines import make_engine
+from dismix.bench.folder import BenchFolder
+from dismix.bench.runner import run_study
+from dismix.errors import DisMixError
+
+
+def long_enough(folder, seeds=4):
+    """Return runs of about half a second."""
+    settings = {**tiny_plan().settings, "epochs": 60}
+    factors = {"grader": ["ce"], "mixer": ["none", "mixup"], "seed": [*range(seeds)]}
+    return tiny_study(folder, settings=settings, factors=factors)
+
+
+class Killer(threading.Thread):
+    """Kills the process of a run in flight, once, when some runs have ended."""
+
+    def __init__(self, bench: BenchFolder, after: int) -> None:
+        super().__init__(daemon=True)
+        self.bench, self.after = bench, after
+        self.killed: list[str] = []
+
+    def run(self) -> None:
+        end = time.monotonic() + 60
+        while time.monotonic() < end and not self.killed:
+            time.sleep(0.02)
+            lines = self.bench.log()
+            ended = {line["id"] for line in lines if line["event"] == "done"}
+            flying = [x for x in lines if x["event"] == "started" and x["id"] not in ended]
+            if len(ended) >= self.after and flying and flying[-1]["pid"] != os.getpid():
+                os.kill(flying[-1]["pid"], signal.SIGKILL)
+                self.killed.append(flying[-1]["id"])
+
+
+def check(study, bench, found, killer):
+    lines = bench.log()
+    counts = Counter(line["id"] for line in lines if line["event"] == "done")
+    starts = Counter(line["id"] for line in lines if line["event"] == "started")
+    assert killer.killed, "no worker was killed"
+    assert (found.done, found.failed, found.left) == (len(study.runs), 0, 0), found.errors
+    assert counts == dict.fromkeys((run.id for run in study.runs), 1)
+    assert starts == counts + Counter(killer.killed)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="kills by signal")
+def test_ray_restarts_lost_workers_and_ends_all_runs_once(tmp_path):
+    pytest.importorskip("ray")
+    study, bench = long_enough(tmp_path)
+    killer = Killer(bench, after=2)
+    killer.start()
+    found = run_study(study, bench, make_engine("ray", jobs=2), cpu=True)
+    check(study, bench, found, killer)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="kills by signal")
+def test_processes_replace_dead_workers(tmp_path):
+    study, bench = long_enough(tmp_path)
+    killer = Killer(bench, after=2)
+    killer.start()
+    found = run_study(study, bench, make_engine(jobs=2), cpu=True)
+    check(study, bench, found, killer)
+
+
+@pytest.mark.slow
+def test_a_run_that_kills_its_workers_is_kept_as_failed(tmp_path, monkeypatch):
+    import dismix.bench.engines.processes as processes
+
+    study, bench = long_enough(tmp_path, seeds=1)
+    monkeypatch.setattr(processes, "_work", _die)
+    found = run_study(study, bench, make_engine("processes", jobs=2), cpu=True)
+    assert (found.failed, found.left) == (2, 0)
+    assert "died 3 times (exit code 3)" in bench.record(study.runs[0].id)["error"]
+
+
+def _die(pipe, threads):
+    pipe.recv()
+    os._exit(3)
+
+
+def test_engines_by_name():
+    assert type(make_engine()).__name__ == "InProcess"
+    with pytest.raises(DisMixError, match="did you mean 'ray'"):
+        make_engine("rray")
+    with pytest.raises(DisMixError, match="one at a time"):
+        make_engine("in_process", jobs=2)

@@ -1,0 +1,103 @@
+from pathlib import Path
+
+import pytest
+
+from dismix.bench.plan import PLANS, change_plan, list_plans, make_plan, read_plan
+from dismix.errors import DisMixError
+
+WANTED = {
+    "main", "scarcity", "variability", "clean", "policies", "groups", "extreme", "ablations",
+    "boundary", "overhead", "diffusemix", "smoke", "demo",
+}  # fmt: skip
+
+
+def test_all_studies_are_there():
+    assert {*list_plans()} >= WANTED
+
+
+@pytest.mark.parametrize("name", sorted(WANTED))
+def test_every_plan_opens_with_what_it_reproduces_its_cost_and_the_numbers(name):
+    plan = read_plan(name)
+    assert plan.title
+    text = (PLANS / f"{name}.yaml").read_text()
+    head = text[: text.index("title:")]
+    assert all(line.startswith("#") for line in head.splitlines())
+    for word in ("Reproduces:", "Cost:", "Numbers to expect", "Command: dismix bench run"):
+        assert word in head, word
+
+
+def test_plans_survive_a_trip_through_json(tmp_path):
+    import json
+
+    file = tmp_path / "mine.json"
+    for name in list_plans():
+        file.write_text(json.dumps(read_plan(name).to_dict()))
+        assert read_plan(file).to_dict() == read_plan(name).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("factors: {mixr: [none]}", ("p.yaml", "mixr", "did you mean 'mixer'?")),
+        ("factors: {mixer: [mixupp]}", ("p.yaml", "mixer", "'mixup'")),
+        ("factors: {p: [1.5]}", ("p.yaml", "column 'p'", "1.5")),
+        ("factors: {variability: [40]}", ("variability", "30")),
+        ("kind: graders\nfactors: {seed: 0}", ("kind", "did you mean 'grader'?")),
+        ("factor: {seed: [0]}", ("unknown field 'factor'", "did you mean 'factors'?")),
+        ("factors: {}", ("no factors",)),
+        ("factors: {seed: [0]}\nvalidation: {shar: 1}", ("'shar'", "'share'")),
+        ("factors: {seed: [0]}\noverrides: [{settings: {}}]", ("when",)),
+        ("factors: {seed: [0]}\nskip: [{see: 0}]", ("'see'", "'seed'")),
+        ("factors: {seed: [0]\n", ("p.yaml, row 2", "no YAML")),
+        ("kind: generator\nfactors: {mixer: [none]}", ("'mixer'",)),
+        ("- 1", ("no plan",)),
+    ],
+)
+def test_mistakes_are_one_line_with_place_and_cure(tmp_path, text, parts):
+    file = tmp_path / "p.yaml"
+    file.write_text(text)
+    with pytest.raises(DisMixError) as caught:
+        read_plan(file)
+    said = str(caught.value)
+    assert "\n" not in said
+    for part in parts:
+        assert part in said
+
+
+def test_unknown_plans_offer_near_ones():
+    with pytest.raises(DisMixError, match="did you mean 'scarcity'"):
+        read_plan("scarcty")
+
+
+def test_changes_reach_factors_settings_sections_and_beat_overrides():
+    plan = make_plan(
+        {
+            "factors": {"seed": [0]},
+            "settings": {"epochs": 200},
+            "overrides": [{"when": {"data": "koa"}, "settings": {"epochs": 9, "lr": 1e-3}}],
+        },
+        "p",
+    )
+    changed = change_plan(
+        plan,
+        {"seed": "3,4", "epochs": "2", "generator.epochs": "5", "generator.arch": "tiny",
+         "mixers.dismix.pool": "8", "validation.own": "merge", "mixer": "none,mixup"},
+    )  # fmt: skip
+    assert changed.factors == ({"seed": (3, 4), "mixer": ("none", "mixup")},)
+    assert changed.settings == {"epochs": 2}
+    assert changed.overrides[0]["settings"] == {"lr": 1e-3}
+    assert changed.generator == {"arch": "tiny", "settings": {"epochs": 5}}
+    assert changed.mixers == {"dismix": {"pool": 8}}
+    with pytest.raises(DisMixError, match="unknown setting 'nothing.there'"):
+        change_plan(plan, {"nothing.there": "1"})
+
+
+def test_yaml_may_be_missing(tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(DisMixError, match="JSON"):
+        read_plan("main")
+    file = Path(tmp_path / "p.json")
+    file.write_text('{"factors": {"seed": [0]}}')
+    assert read_plan(file).factors == ({"seed": (0,)},)

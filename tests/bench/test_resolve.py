@@ -1,0 +1,157 @@
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.bench.study import tiny_plan, tiny_study
+
+from dismix.bench.folder import BenchFolder
+from dismix.bench.plan import change_plan, read_plan
+from dismix.bench.resolve import resolve
+from dismix.data.phantom import PhantomSpec, build_phantom
+from dismix.errors import DisMixError
+
+SMALL = {"backbone": "tiny", "weights": "none", "size": "32", "epochs": "2",
+         "generator.arch": "tiny", "generator.size": "32"}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("graded")
+    build_phantom(PhantomSpec(train=60, val=0, test=20, size=32, annotators=0), folder)
+    return folder
+
+
+def ids(study):
+    return [run.id for run in study.runs]
+
+
+def test_ids_do_not_depend_on_paths_plans_names_or_the_folder(graded, tmp_path):
+    plan = change_plan(read_plan("boundary"), SMALL)
+    first = resolve(plan, BenchFolder(tmp_path / "a"), {"mine": graded})
+    shutil.copytree(graded, tmp_path / "copy")
+    other = resolve(plan, BenchFolder(tmp_path / "b"), {"yours": tmp_path / "copy"})
+    assert ids(first) == ids(other)
+    assert len({*ids(first)}) == 24
+    main = resolve(change_plan(read_plan("main"), SMALL), BenchFolder(tmp_path / "a"),
+                   {"mine": graded})  # fmt: skip
+    assert {*ids(first)} < {*ids(main)}
+    assert all(len(name) == 16 and int(name, 16) >= 0 for name in ids(first))
+    assert str(tmp_path) not in str([run.config for run in first.runs])
+
+
+def test_settings_data_and_seeds_are_in_the_id(tmp_path):
+    base, _ = tiny_study(tmp_path)
+    settings = read_plan("smoke").settings
+    for changes in (
+        {"settings": {**settings, "epochs": 4}},
+        {"factors": {"grader": ["ce"], "mixer": ["none"], "seed": [1]}},
+        {"factors": {"grader": ["ce"], "mixer": ["mixup"], "p": [0.3], "seed": [0]}},
+        {"phantoms": {"knee": {"train": 40, "val": 10, "test": 20, "size": 32, "seed": 1}}},
+        {"factors": {"grader": ["ce"], "scarcity": [0.5], "seed": [0]}, "scarcity": {"at_least": 2}},
+        {"factors": {"grader": ["ce"], "labels": ["clean"], "seed": [0]}},
+    ):
+        changed, _ = tiny_study(tmp_path, **changes)
+        assert not {*ids(changed)} & {*ids(base)}, changes
+    options, _ = tiny_study(tmp_path, mixers={"dismix": {"pool": 8}})
+    assert len({*ids(options)} & {*ids(base)}) == 4
+    places, _ = tiny_study(
+        tmp_path, mixers={"dismix": {"pool": 16, "reuse": 2, "pool_dir": str(tmp_path)}}
+    )
+    assert ids(places) == ids(base)
+
+
+def test_factors_without_a_say_make_no_further_runs(tmp_path):
+    study, _ = tiny_study(
+        tmp_path, factors={"grader": ["ce"], "mixer": ["none", "mixup"], "p": [0.3, 0.7],
+                           "policies": ["combined", "order_swap"]},
+    )  # fmt: skip
+    assert [(r.factors["mixer"], r.factors["p"]) for r in study.runs] == [
+        ("none", None), ("mixup", 0.3), ("mixup", 0.7)
+    ]  # fmt: skip
+
+
+def test_each_level_has_its_own_generator_and_validation_is_shared_by_seeds(graded, tmp_path):
+    plan = change_plan(read_plan("variability"), {**SMALL, "scarcity": "1.0,0.5"})
+    study = resolve(plan, BenchFolder(tmp_path), {"mine": graded})
+    assert len(study.data) == len(study.generators) == 6
+    for run in study.runs:
+        twins = [r for r in study.runs if {**r.factors, "seed": 0} == {**run.factors, "seed": 0}]
+        assert len(twins) == 3
+        assert len({(r.data, r.generator, r.config["data"]["content"]) for r in twins}) == 1
+        assert study.generators[run.generator].data == run.data
+
+
+def test_all_mixers_see_equally_many_images(graded, tmp_path):
+    study = resolve(change_plan(read_plan("main"), SMALL), BenchFolder(tmp_path), {"a": graded})
+    assert len({run.images for run in study.runs}) == 1
+
+
+def test_diffusemix_is_blocked_without_an_editor(graded, tmp_path):
+    plan = change_plan(read_plan("diffusemix"), SMALL)
+    study = resolve(plan, BenchFolder(tmp_path), {"a": graded})
+    blocked = [run for run in study.runs if run.blocked]
+    assert {run.factors["mixer"] for run in blocked} == {"diffusemix"}
+    assert "editor" in blocked[0].blocked
+    plan = change_plan(plan, {"mixers.diffusemix.editor": "some/base"})
+    base = resolve(plan, BenchFolder(tmp_path), {"a": graded})
+    tuned = resolve(
+        change_plan(plan, {"mixers.diffusemix.editor": "some/tuned"}), BenchFolder(tmp_path),
+        {"a": graded},
+    )  # fmt: skip
+    assert not any(run.blocked for run in base.runs)
+    assert len({*ids(base)} & {*ids(tuned)}) == 9
+
+
+def test_missing_weights_block_before_anything_runs(graded, tmp_path, monkeypatch):
+    monkeypatch.setenv("DISMIX_WEIGHTS", str(tmp_path / "none"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    plan = change_plan(read_plan("clean"), {"mixer": "none", "seed": "0"})
+    study = resolve(plan, BenchFolder(tmp_path), {"a": graded})
+    assert "no weights of 'vgg16'" in study.runs[0].blocked
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"settings": {"epoch": 3}}, "did you mean 'epochs'"),
+        ({"factors": {"grader": ["cloq"]}}, "did you mean 'cloc'"),
+        ({"mixers": {"mixup": {"alhpa": 1}}}, "did you mean 'alpha'"),
+        ({"factors": {"mixer": ["dismix"], "policies": ["order_swp"]}}, "did you mean 'order_swap'"),
+        ({"generator": {"settings": {"epoch": 3}}}, "did you mean 'epochs'"),
+        ({"factors": {"mixer": ["dismix"], "ablation": ["ful"]}}, "did you mean 'full'"),
+        ({"phantoms": {"knee": {"trainn": 3}}}, "did you mean 'train'"),
+    ],
+)  # fmt: skip
+def test_wrong_names_offer_near_ones(tmp_path, changes, said):
+    with pytest.raises(DisMixError, match=said) as caught:
+        resolve(tiny_plan(**changes), BenchFolder(tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+def test_plans_without_data_say_which_are_absent(tmp_path):
+    study = resolve(read_plan("main"), BenchFolder(tmp_path))
+    assert study.absent == ("idrid", "koa", "chaoyang", "crowdgleason")
+    assert study.runs == ()
+    with pytest.raises(DisMixError, match="--data"):
+        resolve(read_plan("main"), BenchFolder(tmp_path), None, {"idrid": "run"})
+
+
+def test_a_given_generator_is_named_by_its_weights(graded, tmp_path):
+    from dismix.generator.config import GeneratorConfig
+    from dismix.generator.model import Generator
+
+    config = GeneratorConfig(num_ranks=5, arch="tiny", image_size=32, in_channels=1,
+                             nonordinal_codes=32, ordinal_codes=16)  # fmt: skip
+    for seed in (0, 1):
+        Generator.seeded(config, seed).save(tmp_path / f"run{seed}")
+    shutil.copytree(tmp_path / "run0", tmp_path / "copy")
+    plan = change_plan(read_plan("groups"), {**SMALL, "seed": "0", "grader": "cloc"})
+    found = {
+        name: ids(resolve(plan, BenchFolder(tmp_path / "o"), {"a": graded},
+                          {"a": tmp_path / name}))
+        for name in ("run0", "run1", "copy")
+    }  # fmt: skip
+    assert found["run0"] == found["copy"]
+    assert not {*found["run0"]} & {*found["run1"]}
+    with pytest.raises(DisMixError, match="no trained generator"):
+        resolve(plan, BenchFolder(tmp_path / "o"), {"a": graded}, {"a": tmp_path})

@@ -1,0 +1,244 @@
+import json
+import shutil
+
+import pytest
+import torch
+from tests.bench.study import lasting, tiny_plan, tiny_study
+
+from dismix.bench.folder import BenchFolder
+from dismix.bench.resolve import resolve
+from dismix.bench.runner import run_study
+from dismix.bench.sources import FULL, TRAINING
+from dismix.bench.status import status_text, study_status
+from dismix.data.digest import file_digest
+from dismix.data.manifest import read_manifest
+from dismix.graders.metrics import SCALARS, grade_metrics
+from dismix.mixing.latents import FOLDER, LatentStore
+
+FIELDS = {
+    "format", "id", "kind", "plan", "status", "factors", "config", "seed", "provenance", "wall_s",
+    "generator_s", "images_seen", "peak_memory_mib", "metrics", "predictions", "error",
+}  # fmt: skip
+
+
+def test_records_hold_what_a_reader_needs(smoke):
+    study, bench = smoke
+    assert len(study.runs) == 6
+    for run in study.runs:
+        record = bench.record(run.id)
+        assert {*record} >= FIELDS
+        assert (record["format"], record["status"], record["error"]) == (1, "done", None)
+        assert record["factors"] == run.factors
+        assert record["images_seen"] == 3 * 32  # Three epochs, two whole batches of 16.
+        assert record["peak_memory_mib"] > 10
+        assert (record["generator_s"] is not None) == (run.factors["mixer"] == "dismix")
+        assert {*SCALARS} <= {*record["metrics"]}
+        assert {"boundary_errors", "confusion"} <= {*record["metrics"]}
+        assert {"commit", "versions", "hardware"} <= {*record["provenance"]}
+        assert str(bench.root) not in json.dumps(record)
+
+
+def test_predictions_give_the_metrics_and_name_the_test_images(smoke):
+    study, bench = smoke
+    test = read_manifest(bench.manifest_dir(study.runs[0].data) / FULL).split("test")
+    for run in study.runs:
+        record = bench.record(run.id)
+        said = record["predictions"]
+        assert said["grade"] == test.grades.astype(int).tolist()
+        assert [name.split("/")[-1] for name in said["image"]] == [
+            path.name for path in test.image_paths
+        ]
+        again = grade_metrics(said["label"], said["grade"], 5, probabilities=said["probabilities"])
+        assert again["accuracy"] == record["metrics"]["accuracy"]
+        assert again["rps"] == pytest.approx(record["metrics"]["rps"], abs=1e-3)
+
+
+def test_finished_runs_are_never_repeated(smoke):
+    study, bench = smoke
+    before = {path: path.stat().st_mtime_ns for path in (bench.root / "records").iterdir()}
+    lines = len(bench.log())
+    found = run_study(study, bench, cpu=True)
+    assert (found.done, found.ran) == (6, 0)
+    assert len(bench.log()) == lines
+    assert before == {path: path.stat().st_mtime_ns for path in (bench.root / "records").iterdir()}
+
+
+def test_a_generator_is_built_once_and_sees_training_images_alone(smoke):
+    study, bench = smoke
+    (name,) = study.generators
+    assert [line["event"] for line in bench.log() if line["id"] == name] == [
+        "generator started", "generator done",
+    ]  # fmt: skip
+    data = bench.manifest_dir(study.generators[name].data)
+    full, training = read_manifest(data / FULL), read_manifest(data / TRAINING)
+    assert {*training.table["split"]} == {"train", "val"}
+    described = json.loads((bench.generator_dir(name) / "run.json").read_text())
+    assert described["manifest"] == str(data / TRAINING)
+    (place,) = (bench.generator_dir(name) / FOLDER).iterdir()
+    store = LatentStore(place)
+    digests = {
+        split: [file_digest(path) for path in full.split(split).image_paths]
+        for split in ("train", "val", "test")
+    }
+    assert len(store) == len(digests["train"])
+    assert torch.equal(store.rows_of(digests["train"]), torch.arange(len(store)))
+    assert (store.rows_of(digests["val"] + digests["test"]) == -1).all()
+
+
+def test_another_process_and_another_folder_give_the_same_records(smoke, tmp_path):
+    from dismix.bench.engines import make_engine
+
+    _, bench = smoke
+    shutil.copytree(bench.root / "generators", tmp_path / "generators")
+    study, other = tiny_study(tmp_path)
+    found = run_study(study, other, make_engine("processes", jobs=2), cpu=True)
+    assert (found.done, found.ran) == (6, 6), found.errors
+    assert lasting(other) == lasting(bench)
+
+
+def test_failures_are_kept_with_their_traceback_and_retried_on_request(tmp_path, monkeypatch):
+    import dismix.bench.grader_runs as runs
+
+    factors = {"grader": ["ce"], "mixer": ["none", "mixup"], "seed": [0]}
+    study, bench = tiny_study(tmp_path, factors=factors)
+    whole = runs.run_training
+
+    def broken(training, *arguments, **options):
+        if training.mixer is not None:
+            raise RuntimeError("no luck")
+        return whole(training, *arguments, **options)
+
+    monkeypatch.setattr(runs, "run_training", broken)
+    found = run_study(study, bench, cpu=True)
+    assert (found.done, found.failed) == (1, 1)
+    assert "no luck" in found.errors[0]
+    record = bench.record(study.runs[1].id)
+    assert record["status"] == "failed"
+    assert "Traceback" in record["error"]
+    assert "RuntimeError: no luck" in status_text(study_status(study, bench))
+    monkeypatch.undo()
+    assert run_study(study, bench, cpu=True).ran == 0
+    found = run_study(study, bench, cpu=True, retry_failed=True)
+    assert (found.done, found.ran, found.failed) == (2, 1, 0)
+
+
+def test_a_failed_generator_fails_its_runs_at_once_and_can_be_retried(tmp_path, monkeypatch):
+    import dismix.bench.artifacts as artifacts
+
+    factors = {"grader": ["ce"], "mixer": ["dismix"], "seed": [0, 1]}
+    study, bench = tiny_study(tmp_path, factors=factors)
+    calls = []
+
+    def broken(*arguments, **options):
+        calls.append(1)
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(artifacts, "_build", broken)
+        found = run_study(study, bench, cpu=True)
+    assert (found.failed, len(calls)) == (2, 1)
+    assert "out of memory" in bench.record(study.runs[1].id)["error"]
+    assert run_study(study, bench, cpu=True, retry_failed=True).done == 2
+
+
+def test_no_run_starts_that_would_not_end_in_time(tmp_path):
+    factors = {"grader": ["ce"], "mixer": ["none"], "seed": [0, 1, 2]}
+    study, bench = tiny_study(tmp_path, factors=factors)
+    found = run_study(study, bench, cpu=True, minutes=0)
+    assert (found.ran, found.left) == (0, 3)
+    first = resolve(tiny_plan(factors={**factors, "seed": [0]}), bench)
+    assert run_study(first, bench, cpu=True).ran == 1
+    record = bench.record(study.runs[0].id)
+    bench.write_record({**record, "wall_s": 1000.0})
+    found = run_study(study, bench, cpu=True, minutes=10)
+    assert (found.ran, found.left) == (0, 2)
+    bench.write_record(record)
+    assert run_study(study, bench, cpu=True, minutes=10).ran == 2
+
+
+def test_a_run_in_flight_elsewhere_is_left_alone(tmp_path):
+    factors = {"grader": ["ce"], "mixer": ["none"], "seed": [0, 1]}
+    study, bench = tiny_study(tmp_path, factors=factors)
+    with bench.try_lock(f"run-{study.runs[0].id}") as mine:
+        assert mine
+        found = run_study(study, bench, cpu=True)
+    assert (found.done, found.left) == (1, 1)
+    assert run_study(study, bench, cpu=True).done == 2
+
+
+def test_interrupted_runs_go_on_and_end_the_same(smoke, tmp_path, monkeypatch):
+    import dismix.bench.grader_runs as runs
+
+    _, bench = smoke
+    study, other = tiny_study(tmp_path)
+    whole = runs.run_training
+
+    def saving(*arguments, **options):
+        return whole(*arguments, **options, save_seconds=0.0)
+
+    steps = 0
+
+    def stop(stage, done, total):
+        nonlocal steps
+        steps += stage.startswith("training |")
+        # In the last epoch, after a checkpoint was written.
+        if done == total - 1 and stage.startswith("training |"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "run_training", saving)
+    with pytest.raises(KeyboardInterrupt):
+        run_study(study, other, cpu=True, progress=stop)
+    assert (other.work_dir(study.runs[0].id) / "last.safetensors").is_file()
+    assert run_study(study, other, cpu=True).done == 6
+    assert lasting(other) == lasting(bench)
+
+
+def test_planned_runs_of_all_plans_are_listed(smoke, tmp_path):
+    study, bench = smoke
+    copy = BenchFolder(tmp_path)
+    shutil.copytree(bench.root / "plans", copy.root / "plans")
+    more = resolve(tiny_plan("more", factors={"grader": ["ce"], "seed": [0, 5]}), copy)
+    run_study(more, copy, cpu=True, minutes=0)
+    planned = json.loads((copy.root / "planned.json").read_text())["runs"]
+    assert {run["id"] for run in planned} == {r.id for r in (*study.runs, *more.runs)}
+    assert {"id", "kind", "factors"} <= {*planned[0]}
+
+
+def test_status_counts_by_factor(smoke):
+    study, bench = smoke
+    found = study_status(study, bench)
+    assert found["total"] == {"done": 6, "failed": 0, "missing": 0, "blocked": 0}
+    assert found["factors"]["mixer"]["dismix"]["done"] == 2
+    assert "seed" not in found["factors"]
+    assert "grader cloc" in status_text(found)
+
+
+def test_generators_are_runs_too(tmp_path):
+    study, bench = tiny_study(
+        tmp_path, kind="generator", factors={"ablation": ["no_reversal"]},
+        settings={"judge_epochs": 1}, mixers={},
+    )  # fmt: skip
+    found = run_study(study, bench, cpu=True)
+    assert found.done == 1, found.errors
+    record = bench.record(study.runs[0].id)
+    assert record["factors"]["ablation"] == "no_reversal"
+    assert 0 <= record["metrics"]["z_n_linear_accuracy"] <= 1
+    assert record["config"]["generator"]["recipe"]["reversal"] == 0
+
+
+def test_overhead_is_measured_beside_training_without_mixing(smoke, tmp_path):
+    known, done = smoke
+    shutil.copytree(done.root / "generators", tmp_path / "generators")
+    settings = tiny_plan().settings
+    study, bench = tiny_study(
+        tmp_path, kind="overhead", settings={**settings, "steps": 2, "rounds": 2},
+        factors={"grader": ["gol"], "mixer": ["none", "puzzlemix", "dismix"]},
+    )  # fmt: skip
+    assert {*study.generators} == {*known.generators}
+    found = run_study(study, bench, cpu=True)
+    assert found.done == 3, found.errors
+    assert not [line for line in bench.log() if line["event"].startswith("generator")]
+    for run in study.runs:
+        metrics = bench.record(run.id)["metrics"]
+        assert metrics["ms_per_step"] > 0
+        assert metrics["overhead_percent"] > -100
