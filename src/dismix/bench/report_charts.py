@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 from dismix.bench.report_study import Study, grader_name, mixer_name
 from dismix.bench.tables import OURS
@@ -32,7 +32,7 @@ def boundary_bars(study: Study) -> str:
         cards = "".join(_bars(step, steps[step], most) for step in sorted(steps))
         title = f"{study.data_name(data)}, {grader_name(grader)}"
         parts.append(f'<h3>{escape(title)}</h3><div class="cards">{cards}</div>')
-    return "".join(parts)
+    return f'<div class="wide">{"".join(parts)}</div>'
 
 
 def _bars(step: str, values: Mapping[str, float], most: float) -> str:
@@ -78,9 +78,10 @@ def overhead_scatter(study: Study) -> str:
         return x, y
 
     marks = _axes(place, low, high, right)
-    taken: list[tuple[float, float, float]] = []
+    spots = {o.mixer: place(o.percent, 100 * (o.accuracy or 0)) for o in points}
+    taken = [_Box(x - 7, y - 7, x + 7, y + 7) for x, y in spots.values()]
     for o in sorted(points, key=lambda o: o.mixer != OURS):
-        marks.append(_point(o, *place(o.percent, 100 * (o.accuracy or 0)), taken))
+        marks.append(_point(o, *spots[o.mixer], taken))
     title = f"Accuracy against extra training time: {grader_name(grader)} on "
     title += study.data_name(data)
     return (
@@ -125,26 +126,53 @@ def _axes(place: Any, low: float, high: float, right: float) -> list[str]:
     return marks
 
 
-def _point(o: Overhead, x: float, y: float, taken: list[tuple[float, float, float]]) -> str:
-    name = mixer_name(o.mixer)
-    label = name
+class _Box(NamedTuple):
+    """Room taken by a dot or a label."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def meets(self, other: "_Box") -> bool:
+        return (
+            self.left < other.right
+            and other.left < self.right
+            and self.top < other.bottom
+            and other.top < self.bottom
+        )
+
+
+def _label_room(x: float, y: float, width: float, taken: list[_Box]) -> _Box:
+    """Return the nearest free place for a label beside a dot."""
+    edges = _Box(_LEFT, 2, _WIDTH - 2, _HEIGHT - _BOTTOM)
+    first = _Box(x + 9, y - 8, x + 9 + width, y + 7)
+    for away in range(0, 90, 6):
+        for left, top in (
+            (x + 9, y - 8 - away), (x + 9, y - 8 + away), (x - 9 - width, y - 8 - away),
+            (x - 9 - width, y - 8 + away), (x - width / 2, y - 24 - away),
+            (x - width / 2, y + 9 + away),
+        ):  # fmt: skip
+            box = _Box(left, top, left + width, top + 15)
+            inside = box.left > edges.left and box.right < edges.right and box.top > edges.top
+            if inside and box.bottom < edges.bottom and not any(box.meets(b) for b in taken):
+                return box
+    return first
+
+
+def _point(o: Overhead, x: float, y: float, taken: list[_Box]) -> str:
+    label = name = mixer_name(o.mixer)
     if o.generator_s is not None:
         label += f" (+ {seconds_text(o.generator_s)} generator, once)"
-    width = 6.6 * len(label)
-    left = x + 9 + width > _WIDTH - 4
-    start = x - 9 - width if left else x + 9
-    # Labels step down until they lie on no other.
-    height = y + 4
-    while any(abs(height - h) < 14 and start < e and s < start + width for s, e, h in taken):
-        height += 14
-    taken.append((start, start + width, height))
+    box = _label_room(x, y, 7.3 * len(label), taken)
+    taken.append(box)
     kind = "dot ours" if o.mixer == OURS else "dot"
     told = f"{name}: {100 * (o.accuracy or 0):.2f} %, {o.percent:+.0f} % time"
     return (
         f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{6 if o.mixer == OURS else 5}">'
         f"<title>{escape(told)}</title></circle>"
-        f'<text class="{kind}" x="{x - 9 if left else x + 9:.1f}" y="{height:.1f}"'
-        f"{' text-anchor=' + chr(34) + 'end' + chr(34) if left else ''}>{escape(label)}</text>"
+        f'<text class="{kind}" x="{(box.left + box.right) / 2:.1f}" y="{box.bottom - 3:.1f}"'
+        f' text-anchor="middle">{escape(label)}</text>'
     )
 
 
@@ -157,14 +185,14 @@ def feature_panels(content: Mapping[str, Any]) -> str:
     panels: Sequence[Mapping[str, Any]] = content["panels"]
     points = [point for panel in panels for point in panel["points"]]
     xs, ys = [p[0] for p in points], [p[1] for p in points]
-    span = max(max(xs) - min(xs), max(ys) - min(ys)) or 1.0
-    middle = ((max(xs) + min(xs)) / 2, (max(ys) + min(ys)) / 2)
+    # Distances in a t-SNE have no unit: each axis fills its side.
+    wide, high = (max(xs) - min(xs)) or 1.0, (max(ys) - min(ys)) or 1.0
     top = max(1, int(content["ranks"]) - 1)
 
     def spots(panel: Mapping[str, Any], faint: bool) -> str:
         drawn = []
         for (x, y), rank in zip(panel["points"], panel["rank"], strict=True):
-            cx, cy = 110 + (x - middle[0]) / span * 204, 110 + (y - middle[1]) / span * 204
+            cx, cy = 8 + 204 * (x - min(xs)) / wide, 8 + 204 * (y - min(ys)) / high
             style = "" if faint else f' style="fill:{rank_colour(rank / top)}"'
             drawn.append(f'<circle cx="{cx:.1f}" cy="{cy:.1f}" r="{2 if faint else 3}"{style}/>')
         return f'<g class="{"faint" if faint else "spots"}">{"".join(drawn)}</g>'
@@ -182,7 +210,7 @@ def feature_panels(content: Mapping[str, Any]) -> str:
         )
     scale = "".join(f'<i style="background:{rank_colour(k / 8)}"></i>' for k in range(9))
     legend = f'<p class="legend">rank 0 <span class="ramp">{scale}</span> rank {top}</p>'
-    return f'<div class="cards panels">{"".join(figures)}</div>{legend}'
+    return f'<div class="wide"><div class="cards panels">{"".join(figures)}</div>{legend}</div>'
 
 
 def rank_colour(share: float) -> str:

@@ -1,10 +1,8 @@
 """Records as the report sees them: read, named alike, grouped by setting."""
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ from dismix.bench.paper import DATA, GRADERS, MIXERS, data_key
 from dismix.errors import DisMixError
 
 FORMAT = 1
-_ABSENT = "not given"
 #: The paper's simulations and its names for them, in per cent.
 VARIABILITY = {"60/20": 30, "70/40": 50, "90/60": 70}
 _KNOWN = {
@@ -35,7 +32,7 @@ class Condition:
         p: Mixing probability.
         policies: Of DisMix.
         ablation: What the generator goes without.
-        other: Any further factors, those that all runs share left out.
+        other: Any further factors, see `dismix.bench.report_conflicts`.
     """
 
     scarcity: float = 1.0
@@ -116,7 +113,7 @@ def read_records(folder: Path) -> list[Record]:
         raise DisMixError(
             "no records here", file=folder / "records", cure="`dismix bench run` makes them"
         )
-    return drop_usual(tell_apart([_read(path) for path in paths]))
+    return [_read(path) for path in paths]
 
 
 def _read(path: Path) -> Record:
@@ -188,81 +185,6 @@ def read_condition(factors: Mapping[str, Any], mixer: str) -> Condition:
         ablation=str(factors.get("ablation") or "full"),
         other=tuple(sorted((name, str(value)) for name, value in other.items())),
     )
-
-
-def tell_apart(records: list[Record]) -> list[Record]:
-    """Add settings as factors where runs of equal factors and seed differ in them.
-
-    A plan may be run twice with other settings (epochs, the way annotators are simulated); such
-    runs must not be averaged. The settings that tell them apart become factors of all runs.
-    """
-    twins: dict[tuple[str, Key, int], list[Record]] = {}
-    for record in records:
-        if record.status == "done":
-            twins.setdefault((record.kind, record.key, record.seed), []).append(record)
-    paths: set[str] = set()
-    flat = {r.id: flatten(r.content.get("config") or {}) for r in records}
-    for group in twins.values():
-        for one, two in pairwise(group):
-            a, b = flat[one.id], flat[two.id]
-            paths |= {path for path in a.keys() | b.keys() if a.get(path) != b.get(path)}
-    if not paths:
-        return records
-    return [_with_other(r, {p: flat[r.id][p] for p in paths if p in flat[r.id]}) for r in records]
-
-
-def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return the leaves of nested settings by their dotted path.
-
-    Example:
-        >>> flatten({"epochs": 3, "votes": {"mode": "per_vote"}})
-        {'epochs': '3', 'votes.mode': 'per_vote'}
-    """
-    found: dict[str, str] = {}
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            found |= flatten(value, f"{prefix}{name}.")
-        else:
-            found[f"{prefix}{name}"] = value if isinstance(value, str) else json.dumps(value)
-    return found
-
-
-def drop_usual(records: list[Record]) -> list[Record]:
-    """Leave out further factors at their usual value, so that they mark what is unusual.
-
-    Usual is what most runs of the same data set, grader and mixer have; where that is a draw,
-    what most runs of the data set have.
-    """
-    counts: Counter[tuple[str, ...]] = Counter()
-    names = sorted({name for r in records for name, _ in r.condition.other})
-    for record in records:
-        given = dict(record.condition.other)
-        for name in names:
-            value = given.get(name, _ABSENT)
-            counts[record.data, name, value] += 1
-            counts[record.data, record.grader, record.mixer, name, value] += 1
-    values = {name: {v for key in counts if key[-2] == name for v in [key[-1]]} for name in names}
-
-    def usual(record: Record, name: str) -> str:
-        place = (record.data, record.grader, record.mixer, name)
-        return min(
-            values[name],
-            key=lambda v: (-counts[*place, v], -counts[record.data, name, v], v == _ABSENT, v),
-        )
-
-    changed = []
-    for record in records:
-        given = dict.fromkeys(names, _ABSENT) | dict(record.condition.other)
-        changed.append(
-            _with_other(record, {n: v for n, v in given.items() if v != usual(record, n)}, new=True)
-        )
-    return changed
-
-
-def _with_other(record: Record, other: Mapping[str, str], *, new: bool = False) -> Record:
-    before = {} if new else dict(record.condition.other)
-    pairs = tuple(sorted((before | dict(other)).items()))
-    return replace(record, condition=replace(record.condition, other=pairs))
 
 
 def order_of(names: Iterable[str], known: Iterable[str]) -> list[str]:

@@ -55,9 +55,8 @@ def _section(section: Section, records: str) -> str:
     lead = f'<p class="lead">{escape(section.lead)}</p>' if section.lead else ""
     lines = "".join(f"<li>{escape(line)}</li>" for line in section.lines)
     body = (
-        section.chart
+        _tables(section.tables, records, section.chart)
         + "".join(_picture(picture) for picture in section.pictures)
-        + _tables(section.tables, records)
         + (f"<ul>{lines}</ul>" if lines else "")
     )
     if section.folded:
@@ -80,14 +79,15 @@ def _picture(picture: Picture) -> str:
     )
 
 
-def _tables(tables: Sequence[Table], records: str) -> str:
-    """Return tables side by side where there is room, their notes once, below."""
-    if not tables:
+def _tables(tables: Sequence[Table], records: str, chart: str) -> str:
+    """Return a chart and tables side by side where there is room, their notes once, below."""
+    if not tables and not chart:
         return ""
-    boxes = "".join(html_table(table, records) for table in tables)
+    ordered = sorted(tables, key=lambda table: table.folded)
+    boxes = "".join(html_table(table, records) for table in ordered)
     notes = dict.fromkeys(note for table in tables for note in table.notes)
     told = "".join(f"<p>{escape(note)}</p>" for note in notes)
-    return f'<div class="tables">{boxes}</div><div class="notes">{told}</div>'
+    return f'<div class="tables">{chart}{boxes}</div><div class="notes">{told}</div>'
 
 
 def html_table(table: Table, records: str) -> str:
@@ -102,7 +102,7 @@ def html_table(table: Table, records: str) -> str:
     kind = f"labels{min(2, table.labels)}"
     words = escape(table.caption)
     # A folded table is told by its fold.
-    caption = "" if table.folded else f"<caption>{words}</caption>"
+    caption = "" if table.folded else f"<caption><span>{words}</span></caption>"
     made = (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{words}">'
         f'<table id="t-{escape(table.key)}" class="{kind}">{caption}'

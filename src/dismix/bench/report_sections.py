@@ -10,6 +10,7 @@ from dismix.bench.report_charts import boundary_bars, feature_panels, overhead_s
 from dismix.bench.report_data import Record
 from dismix.bench.report_study import Study, grader_name, mixer_name
 from dismix.bench.report_summary import Summary
+from dismix.bench.report_without import read_left_out, tables_without
 from dismix.bench.tables import METRICS, Cell, Table
 from dismix.bench.tables_costs import boundary_table, budget_table, overhead_table, seconds_text
 from dismix.bench.tables_generator import generator_table
@@ -59,6 +60,9 @@ def make_sections(study: Study, summary: Summary, folder: Path) -> list[Section]
     for spec in others:
         if spec.was_run(study):
             found.append(Section(spec.key, spec.title, spec.lead, tuple(spec.tables(study))))
+    left = read_left_out(folder)
+    if left is not None and (tables := tables_without(study, left)):
+        found.append(Section("without", left.title, left.why, tuple(tables)))
     if odd := other_tables(study):
         lead = "Settings that the paper does not have, beside the usual ones."
         found.append(Section("other", "Other settings", lead, tuple(odd)))
@@ -101,7 +105,9 @@ def _costs(study: Study) -> Iterable[Section]:
 def _pictures(folder: Path) -> Iterable[Section]:
     """Yield the figures that were drawn when the images were at hand."""
     told: set[Path] = set()
-    for path in sorted((folder / FIGURES).glob("*.json")):
+    # The paper's first figure comes first.
+    drawn = (folder / FIGURES).glob("*.json")
+    for path in sorted(drawn, key=lambda p: (not p.stem.startswith("feature_map"), p.stem)):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             if content["format"] != FORMAT:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dismix.bench.counting import Setting
 from dismix.bench.paper import DATA, GRADERS, MIXERS, PAPER_MIXERS, data_key
+from dismix.bench.report_conflicts import drop_usual, tell_apart
 from dismix.bench.report_data import (
     MAIN,
     Condition,
@@ -173,15 +174,20 @@ def _by_image(records: list[Record], metric: str) -> dict[str, float]:
 
 def read_study(folder: Path) -> Study:
     """Read a benchmark folder."""
-    study = Study(read_records(folder))
-    path = folder / PLANNED
+    path, runs = folder / PLANNED, []
     if path.is_file():
         try:
             runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
-            for run in runs:
-                _plan(study, run)
-        except (KeyError, TypeError, ValueError) as error:
-            raise DisMixError(f"not a list of planned runs ({error})", file=path) from error
+            wanted = {str(run.get("id")) for run in runs}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DisMixError(
+                f"not a list of planned runs ({error})", file=path, cure="plan again"
+            ) from error
+    else:
+        wanted = set()
+    study = Study(drop_usual(tell_apart(read_records(folder)), wanted))
+    for run in runs:
+        _plan(study, run)
     return study
 
 

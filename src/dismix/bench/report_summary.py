@@ -65,16 +65,18 @@ def _tiles(study: Study, outcomes: list[Outcome]) -> Iterable[Tile]:
         found = outcome.strongest
         if found is not None:
             tied = f", {found.ties} tied" if found.ties else ""
+            p = f"p = {p_text(found.test.p)} against the best baseline of each".replace("= <", "<")
             yield Tile(
                 f"{found.wins} of {len(found.duels)}",
                 f"settings where {ours} has the best {outcome.metric.title.lower()}",
-                f"p = {p_text(found.test.p)} against the best baseline of each{tied}",
+                ("too few settings for a test" if too_few(found) else p) + tied,
             )
     done = sum(r.status == "done" for r in study.records)
     failed = sum(r.status != "done" for r in study.records)
     missing = sum(len(seeds) for _, seeds in study.missing())
-    more = [f"{failed} failed", f"{missing} planned, not run"]
-    yield Tile(f"{done}", f"run{'s' * (done != 1)} behind these numbers", ", ".join(more))
+    more = [f"{failed} failed"] * bool(failed) + [f"{missing} planned and not run"] * bool(missing)
+    told = ", ".join(more) or "none failed"
+    yield Tile(f"{done}", f"run{'s' * (done != 1)} behind these numbers", told)
 
 
 def _wins(study: Study, outcomes: list[Outcome]) -> Iterable[str]:
@@ -92,7 +94,7 @@ def _wins(study: Study, outcomes: list[Outcome]) -> Iterable[str]:
             found, metric = outcome.against_none, outcome.metric
             yield (
                 f"Against no mixing it is better in {metric.title.lower()} in {found.wins} of"
-                f" {len(found.duels)} settings (mean gain {metric.gain(found.mean_gain)},"
+                f" {_settings(found)} (mean gain {metric.gain(found.mean_gain)},"
                 f" {_significance(found)})."
             )
 
@@ -103,12 +105,12 @@ def _verdict(ours: str, outcome: Outcome) -> str:
     rivals = {name for c in outcome.comparisons[1:] for name in [c.opponent] if ":" not in name}
     text = (
         f"{ours} has the best {metric.title.lower()} among {len(rivals) + 1} mixers in"
-        f" {found.wins} of {len(found.duels)} settings"
+        f" {found.wins} of {_settings(found)}"
         + (f" and ties in {found.ties}" if found.ties else "")
         + f". Against the best baseline of each setting the mean gain is"
         f" {metric.gain(found.mean_gain)} {_unit(metric)}: {_significance(found)}."
     )
-    if len(outcome.comparisons) > 1 and ":" in outcome.comparisons[1].opponent:
+    if len(rivals) > 1 and ":" in outcome.comparisons[1].opponent:
         average = outcome.comparisons[1]
         name = mixer_name(average.opponent.partition(": ")[2])
         text += (
@@ -118,16 +120,24 @@ def _verdict(ours: str, outcome: Outcome) -> str:
     return text
 
 
+def _settings(found: Comparison) -> str:
+    return f"{len(found.duels)} setting{'s' * (len(found.duels) != 1)}"
+
+
 def _unit(metric: Metric) -> str:
     return "points" if metric.scale == 100 else "ranks"
 
 
 def _significance(found: Comparison) -> str:
-    least = 0.5**found.test.pairs
+    if too_few(found):
+        return "too few settings for a test"
     text = f"one-sided p = {p_text(found.test.p)}".replace("= <", "<")
-    if least > 0.05:
-        return f"{text}, and {found.test.pairs} settings that differ can never reach 0.05"
     return f"{text}, {'significant' if found.test.p < 0.05 else 'not significant'} at 5 %"
+
+
+def too_few(found: Comparison) -> bool:
+    """Return whether not even winning everywhere could give p below 0.05."""
+    return bool(0.5**found.test.pairs > 0.05)
 
 
 def _losses(study: Study, outcomes: list[Outcome]) -> Iterable[str]:

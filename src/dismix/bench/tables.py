@@ -144,6 +144,7 @@ class Grid:
         paper: The paper's table.
         paper_suffix: Behind the metric's name in the paper's table.
         headings: Of the label columns.
+        heat: Colour the numbers of each data set from worst to best.
     """
 
     key: str
@@ -154,6 +155,7 @@ class Grid:
     paper: str = ""
     paper_suffix: str = ""
     headings: tuple[str, ...] = ("data set", "grader")
+    heat: bool = False
 
     def key_of(self, row: Row, column: Column) -> Key:
         """Return the setting of a place."""
@@ -191,6 +193,7 @@ def _draw(study: Study, grid: Grid, wanted: Sequence[Row], metric: Metric) -> Ta
         cells = [number_cell(study, grid, row, column, metric, seeds) for column in grid.columns]
         labels = [Cell(study.data_name(row.data)), Cell(grader_name(row.grader))]
         rows.append((*labels, *(Cell(text) for text in row.more), *mark_best(cells, metric)))
+    rows = _heated(rows, metric) if grid.heat else rows
     words = "" if seeds == 1 else f"Means over {seeds} seeds ± standard deviation"
     notes = [f"{words or 'One seed'} (n: of another number of seeds); best in bold."]
     if any(cell.paper for row_cells in rows for cell in row_cells):
@@ -204,6 +207,22 @@ def _draw(study: Study, grid: Grid, wanted: Sequence[Row], metric: Metric) -> Ta
         f"{grid.key}-{metric.key}", caption, columns, tuple(rows), len(grid.headings),
         tuple(notes), ours=ours,
     )  # fmt: skip
+
+
+def _heated(rows: list[tuple[Cell, ...]], metric: Metric) -> list[tuple[Cell, ...]]:
+    """Colour numbers by where they lie between the worst and the best of their data set."""
+    heated = []
+    for row in rows:
+        beside = [c.value for r in rows if r[0] == row[0] for c in r if isinstance(c.value, float)]
+        span = (max(beside) - min(beside)) if beside else 0.0
+        cells = []
+        for cell in row:
+            if isinstance(cell.value, float) and span:
+                share = (cell.value - min(beside)) / span
+                cell = replace(cell, tone=share if metric.higher else 1 - share)
+            cells.append(cell)
+        heated.append(tuple(cells))
+    return heated
 
 
 def usual_seeds(study: Study, grid: Grid, metric: Metric) -> int:

@@ -82,8 +82,8 @@ def _of_setting(
         found.append(Overhead(data, grader, mixer, percent, seconds, made, accuracy, ids))
     if found and "none" not in runs:
         # Mixers are timed against their own bare steps; no mixing is then zero by definition.
-        bare = _accuracy(study, data, grader, "none")
-        found.insert(0, Overhead(data, grader, "none", 0.0, None, None, bare, ()))
+        accuracy = _accuracy(study, data, grader, "none")
+        found.insert(0, Overhead(data, grader, "none", 0.0, bare, None, accuracy, ()))
     return found
 
 
@@ -106,7 +106,7 @@ def overhead_table(study: Study) -> Table | None:
     rows = [
         (
             Cell(study.data_name(o.data)), Cell(grader_name(o.grader)), Cell(mixer_name(o.mixer)),
-            Cell(f"{o.percent:+.0f} %".replace("-", "−"), o.percent, o.ids),
+            Cell(percent_text(o.percent), o.percent, o.ids),
             Cell("" if o.seconds is None else seconds_text(o.seconds), o.seconds),
             Cell("" if o.generator_s is None else seconds_text(o.generator_s), o.generator_s),
             Cell("" if o.accuracy is None else ACCURACY.text(o.accuracy), o.accuracy),
@@ -124,6 +124,17 @@ def overhead_table(study: Study) -> Table | None:
         "overhead", "Training time beyond that without mixing",
         (*columns, "accuracy (%)"), tuple(rows), 3, (note,),
     )  # fmt: skip
+
+
+def percent_text(percent: float) -> str:
+    """Return extra time.
+
+    Example:
+        >>> percent_text(27.3), percent_text(-4), percent_text(0.2)
+        ('+27 %', '−4 %', '0 %')
+    """
+    whole = round(percent)
+    return f"{whole:+d} %".replace("-", "−") if whole else "0 %"
 
 
 def seconds_text(seconds: float) -> str:

@@ -104,10 +104,11 @@ def _is_extreme(key: Key) -> bool:
     return hard and c.policies != "combined" and _same(key, **changes)
 
 
-def _main(study: Study) -> list[Grid]:
+def main_grid(study: Study) -> Grid:
+    """Return the grid of the main table."""
     columns = _mixers(study, _is_main, ("none", *PAPER_MIXERS))
     rows = [Row(data, g) for data in study.data() for g in study.graders(data)]
-    return [Grid("main", "Main table", rows, columns, MAIN, "main")]
+    return Grid("main", "Main table", rows, columns, MAIN, "main")
 
 
 def _scarcity(study: Study) -> list[Grid]:
@@ -139,9 +140,9 @@ def _variability(study: Study) -> list[Grid]:
         columns = [Column(f"p = {p:g}", mixer, {"p": p}, f"{words}{p:g}") for p in sorted(chances)]
         grids.append(
             Grid(
-                f"variability-{mixer}", f"{mixer_name(mixer)}, disagreement x mixing probability",
+                f"variability-{mixer}", f"{mixer_name(mixer)}, disagreement by mixing probability",
                 rows, columns, MAIN, "variability_x_mix_probability",
-                headings=("data set", "grader", "variability"),
+                headings=("data set", "grader", "variability"), heat=True,
             )
         )  # fmt: skip
     return grids
@@ -197,7 +198,7 @@ STUDIES = (
         "main", "Main table",
         "Every mixer with every grader at mixing probability 0.5, annotators simulated as the"
         " paper does where the data have no votes.",
-        _is_main, _main,
+        _is_main, lambda study: [main_grid(study)],
     ),
     StudySpec(
         "scarcity", "Few images", "A tenth of the training images, at least ten a grade; the"

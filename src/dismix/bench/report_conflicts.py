@@ -1,0 +1,116 @@
+"""Runs with equal factors and other settings: told apart, never averaged.
+
+A plan may be run again with other epochs, another recipe or another way of simulating
+annotators. The factors of such runs are the same; what differs is in their configs. The
+settings that differ become further factors, and what is usual among them is left out again, so
+that the main table holds runs of one kind and the others are shown beside it.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Set
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from dismix.bench.report_data import Key, Record
+
+_ABSENT = "not given"
+
+
+def tell_apart(records: list[Record]) -> list[Record]:
+    """Add settings as factors where finished runs of equal factors differ in them."""
+    flat = {r.id: flatten(r.content.get("config") or {}) for r in records}
+    groups: dict[tuple[str, Key], list[Record]] = {}
+    for record in records:
+        if record.status == "done" and record.kind == "grader":
+            groups.setdefault((record.kind, record.key), []).append(record)
+    paths: set[str] = set()
+    for group in groups.values():
+        for one, two in pairwise(group):
+            paths |= _differing(flat[one.id], flat[two.id])
+    if not paths:
+        return records
+    return [
+        _with_other(r, {p: flat[r.id][p] for p in paths if p in flat[r.id]}) if flat[r.id] else r
+        for r in records
+    ]
+
+
+def _differing(one: Mapping[str, str], two: Mapping[str, str]) -> set[str]:
+    found = {
+        path
+        for path in one.keys() | two.keys()
+        if one.get(path) != two.get(path) and "seed" not in path.rpartition(".")[2]
+    }
+    # Digests follow from settings; they speak only where nothing else does.
+    words = {path for path in found if not _is_digest(one.get(path) or two.get(path, ""))}
+    return words or found
+
+
+def _is_digest(value: str) -> bool:
+    return len(value) >= 12 and all(c in "0123456789abcdef" for c in value)
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return the leaves of nested settings by their dotted path.
+
+    Example:
+        >>> flatten({"epochs": 3, "votes": {"mode": "per_vote"}})
+        {'epochs': '3', 'votes.mode': 'per_vote'}
+    """
+    found: dict[str, str] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            found |= flatten(value, f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = value if isinstance(value, str) else json.dumps(value)
+    return found
+
+
+def drop_usual(records: list[Record], wanted: Set[str] = frozenset()) -> list[Record]:
+    """Leave out further factors at their usual value, so that they mark what is unusual.
+
+    Usual is what most runs of the same data set, grader and mixer have: of those that the
+    plans ask for now, where there are any. In a draw the later one is usual.
+
+    Args:
+        records: All runs.
+        wanted: Ids of the runs that plans ask for.
+    """
+    names = sorted({name for r in records for name, _ in r.condition.other})
+    if not names:
+        return records
+    cells: dict[tuple[str, str, str], list[Record]] = {}
+    for record in records:
+        cells.setdefault((record.data, record.grader, record.mixer), []).append(record)
+    usual = {place: _usual(cell, names, wanted) for place, cell in cells.items()}
+    changed = []
+    for record in records:
+        given = dict.fromkeys(names, _ABSENT) | dict(record.condition.other)
+        common = usual[record.data, record.grader, record.mixer]
+        odd = {name: value for name, value in given.items() if value != common[name]}
+        changed.append(_with_other(record, odd, new=True))
+    return changed
+
+
+def _usual(cell: list[Record], names: list[str], wanted: Set[str]) -> dict[str, str]:
+    """Return the commonest values in a cell, all names together: values of one kind of run."""
+    asked = [r for r in cell if r.id in wanted] or cell
+
+    def values(record: Record) -> tuple[str, ...]:
+        given = dict(record.condition.other)
+        return tuple(given.get(name, _ABSENT) for name in names)
+
+    counts = Counter(values(record) for record in asked)
+    latest: dict[tuple[str, ...], str] = {}
+    for record in asked:
+        latest[values(record)] = max(latest.get(values(record), ""), record.date)
+    best = max(counts, key=lambda found: (counts[found], latest[found], found))
+    return dict(zip(names, best, strict=True))
+
+
+def _with_other(record: Record, other: Mapping[str, str], *, new: bool = False) -> Record:
+    before = {} if new else dict(record.condition.other)
+    pairs = tuple(sorted((before | dict(other)).items()))
+    return replace(record, condition=replace(record.condition, other=pairs))
