@@ -23,10 +23,11 @@ class Desk:
 
     Args:
         session: An open run.
+        files: Folder that uploads arrive in; nothing else is read.
     """
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
+    def __init__(self, session: Session, files: Path) -> None:
+        self.session, self.files = session, files.resolve()
         self._maps: CodeMaps | None = None
 
     def render(
@@ -63,13 +64,17 @@ class Desk:
         if path is None:
             return None, ""
         try:
-            file = Path(path)
+            file = Path(path).resolve()
+            if not file.is_relative_to(self.files):
+                raise DisMixError("the file is not an upload", cure="upload it")
             data = file.read_bytes() if file.stat().st_size <= MAX_BYTES else bytes(MAX_BYTES + 1)
             # Only the small decoded picture is kept, in memory.
             file.unlink(missing_ok=True)
             subject = self.session.upload(data)
-        except DisMixError as error:
-            text = str(error)
+        except (DisMixError, OSError) as error:
+            text = (
+                str(error) if isinstance(error, DisMixError) else "the upload was lost; try again"
+            )
             return None, cards.notice(text[:1].upper() + text[1:], "error")
         return subject.key, cards.notice("Your picture was read; it stays in memory only.")
 

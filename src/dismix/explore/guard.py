@@ -1,6 +1,7 @@
 """What may reach the page at all: an ASGI layer before everything that Gradio would answer.
 
-- Only the paths the page needs; files only from the session's own temporary folder.
+- Only the paths the page needs; files only from the session's own temporary folder, also where
+  a message to the page names one: Gradio would read any picture in the system's temporary folder.
 - Requests for another host (DNS rebinding) or from another site's pages are refused.
 - Away from this machine a password, for every path.
 - The browser is told to load nothing from anywhere else.
@@ -9,6 +10,7 @@
 import base64
 import binascii
 import hmac
+import json
 import os
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
@@ -27,7 +29,9 @@ EXACT = {
     f"{API}/startup-events", f"{API}/reset", f"{API}/cancel", f"{API}/info", f"{API}/theme.css",
 }  # fmt: skip
 BELOW = ("/assets/", "/static/", f"{API}/heartbeat/")
-FILES = f"{API}/file="
+FILES, JOIN = f"{API}/file=", f"{API}/queue/join"
+#: Bytes of a message to the page; uploads go another way.
+MAX_MESSAGE = 2**20
 HEADERS = [
     (b"content-security-policy",
      b"default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline';"
@@ -78,7 +82,32 @@ class Guard:
                 message = {**message, "headers": [*kept, *HEADERS]}
             await send(message)
 
+        if scope["path"] == JOIN:
+            body = await _body(receive)
+            if body is None or not self.harmless(body):
+                await _refuse(send, 403)
+                return
+            receive = _replay(body, receive)
         await self.app(scope, receive, with_headers)
+
+    def harmless(self, body: bytes) -> bool:
+        """Tell whether a message names no file or address but the session's own files."""
+        try:
+            waiting = [json.loads(body)]
+        except (ValueError, RecursionError):
+            return False
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, list):
+                waiting += value
+            elif isinstance(value, dict):
+                waiting += value.values()
+                path, url = value.get("path"), value.get("url")
+                if path is not None and not (isinstance(path, str) and self._own_file(path)):
+                    return False
+                if url is not None and not (isinstance(url, str) and self._own_url(url)):
+                    return False
+        return True
 
     def verdict(self, scope: Scope) -> int:
         """Return 200 for what may pass, else the status to refuse with."""
@@ -106,6 +135,35 @@ class Guard:
         if not os.path.isabs(name) or "\0" in name:
             return False
         return Path(name).resolve().is_relative_to(self.files)
+
+    def _own_url(self, url: str) -> bool:
+        # The page writes its own address before it; nothing is fetched from there.
+        path = unquote(urlsplit(url).path)
+        return path.startswith(FILES) and self._own_file(path.removeprefix(FILES))
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """Return the whole body of a request, or None when it is larger than any message."""
+    parts: bytes = b""
+    while len(parts) <= MAX_MESSAGE:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        parts += bytes(message.get("body", b""))
+        if not message.get("more_body", False):
+            return parts
+    return None
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    waiting = [body]
+
+    async def again() -> MutableMapping[str, Any]:
+        if waiting:
+            return {"type": "http.request", "body": waiting.pop(), "more_body": False}
+        return await receive()
+
+    return again
 
 
 def _name(host: str) -> str:

@@ -1,6 +1,7 @@
 """The page: Gradio components wired to a `Desk`; nothing is computed here."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 from dismix.explore import cards, views
@@ -8,7 +9,7 @@ from dismix.explore.codebook import Book
 from dismix.explore.desk import TABS, TOWARDS, Desk
 from dismix.explore.session import Session
 from dismix.explore.subject import NOTICE, rank_title
-from dismix.explore.uploads import MAX_BYTES, MAX_PIXELS, SUFFIXES
+from dismix.explore.uploads import MAX_BYTES, MAX_PIXELS
 
 #: Pictures in the lists to choose from; the gallery has all.
 LISTED = 200
@@ -38,13 +39,14 @@ target, never a clinical grade.</dd>
 """
 
 
-def build_page(session: Session) -> Any:
+def build_page(session: Session, files: Path) -> Any:
     """Lay out the page of a session.
 
     Args:
         session: An open run.
+        files: Folder that uploads arrive in.
     """
-    desk = Desk(session)
+    desk = Desk(session, files)
     keys = session.library.browse(most=LISTED)
     held = [k for k in keys if not k.startswith("train/")]
     several = held or keys
@@ -118,7 +120,6 @@ def _sidebar(gr: Any, desk: Desk, keys: list[str], chosen: dict[str, Any]) -> di
                     )  # fmt: skip
                 c[f"{role}_file"] = gr.UploadButton(
                     "Upload …",
-                    file_types=[*SUFFIXES],
                     size="sm",
                     min_width=60,
                     elem_id=f"{role}-file",

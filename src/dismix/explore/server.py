@@ -88,7 +88,7 @@ def make_app(session: Session, files: Path, host: str, password: str | None) -> 
 
     # Gradio looks it up with every upload, not only while the page is built.
     os.environ["GRADIO_TEMP_DIR"] = str(files)
-    page = build_page(session)
+    page = build_page(session, files)
     app = fastapi.FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     style = (Path(__file__).parent / "style.css").read_text(encoding="utf-8")
     gr.mount_gradio_app(

@@ -12,7 +12,6 @@ from dismix.explore.subject import UPLOAD, Subject
 
 MAX_BYTES = 32 * 2**20
 MAX_PIXELS = 32_000_000
-SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".dcm", ".dicom")
 
 
 def read_upload(data: bytes, library: Library) -> Subject:
