@@ -1,0 +1,217 @@
+"""The report: whole, escaped, linked, the same from the same records."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from tests.bench.synthetic import ALL, Lab, full_study, torn_study
+
+from dismix.bench.figures import keep_picture
+from dismix.bench.report import write_report
+from dismix.bench.report_study import read_study
+from dismix.bench.report_summary import not_run, paper_sentence, summarise
+from dismix.errors import DisMixError
+
+VOID = {"meta", "img", "br", "path", "circle"}
+
+
+class Reader(HTMLParser):
+    """Checks nesting and gathers links, ids and texts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self.tags: list[str] = []
+        self.sources: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.tags.append(tag)
+        self.ids += [given["id"]] if "id" in given else []
+        self.links += [given["href"]] if "href" in given else []
+        self.sources += [given["src"]] if "src" in given else []
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+def read(path: Path) -> Reader:
+    reader = Reader()
+    reader.feed(path.read_text(encoding="utf-8"))
+    assert reader.open == []
+    assert len(reader.ids) == len(set(reader.ids))
+    return reader
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("full")
+    full_study(folder, seeds=2)
+    keep_picture(folder, "codes", Image.new("RGB", (8, 8)), "The two codes", "t-SNE")
+    (folder / "leave_out.json").write_text(
+        json.dumps({"title": "Without twins", "images": {"IDRiD": ["image_001.png"]}})
+    )
+    write_report(folder)
+    return folder
+
+
+def test_every_number_leads_to_its_record(full):
+    found = read(full / "report.html")
+    records = {path.stem for path in (full / "records").glob("*.json")}
+    assert {i.removeprefix("r-") for i in found.ids if i.startswith("r-")} == records
+    inner = {link[1:] for link in found.links if link.startswith("#")}
+    assert inner <= set(found.ids)
+    files = [link for link in found.links if not link.startswith("#")]
+    assert len(files) == len(records)
+    assert all((full / link).is_file() for link in files)
+    text = (full / "report.md").read_text(encoding="utf-8")
+    linked = re.findall(r"\]\((records/\w+\.json)", text)
+    assert len(linked) > len(records)
+    assert all((full / link).is_file() for link in linked)
+    assert (full / re.search(r"\]\((figures/[^)]+)\)", text)[1]).is_file()
+
+
+def test_the_page_needs_nothing_else(full):
+    found = read(full / "report.html")
+    assert found.sources
+    assert all(source.startswith("data:") for source in found.sources)
+    assert not {"link", "iframe", "object"} & set(found.tags)
+    page = (full / "report.html").read_text(encoding="utf-8")
+    assert "http" not in page
+    assert "@import" not in page
+    assert "url(" not in page
+
+
+def test_all_sections_are_there(full):
+    found = read(full / "report.html")
+    sections = {
+        "main", "significance", "heat", "scarcity", "variability", "clean", "policies", "groups",
+        "extreme", "other", "boundary", "overhead", "generators", "budgets", "missing", "runs",
+        "figure-codes", "without",
+    }  # fmt: skip
+    assert sections <= set(found.ids)
+    text = (full / "report.md").read_text(encoding="utf-8")
+    assert "0.0075 for accuracy and 0.13 for error" in text
+    assert "CHAOYANG, GLEASON: not run" in text
+    assert "twins = without" in text
+    assert "102 test images kept" in text
+
+
+def test_the_same_records_give_the_same_report(full, tmp_path):
+    steps = []
+    path = write_report(full, tmp_path / "again", progress=lambda *step: steps.append(step))
+    again = path.read_text(encoding="utf-8")
+    assert steps[-1] == ("report", 4, 4)
+    # From elsewhere only the way to the records differs.
+    links = [link for link in read(path).links if not link.startswith("#")]
+    assert all((path.parent / link).is_file() for link in links)
+    here = (full / "report.html").read_text(encoding="utf-8")
+    folder = links[0].rpartition("/")[0]
+    assert again.replace(f'"{folder}/', '"records/') == here
+
+
+def test_names_are_text_and_never_markup(tmp_path):
+    torn_study(tmp_path)
+    found = read(write_report(tmp_path))
+    # One script and no bold text but the report's own.
+    assert found.tags.count("script") == 1
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<script>alert" not in page
+    assert "Knie &lt;b&gt;&quot;α&quot;&lt;/b&gt; &amp; Söhne" in page
+    assert "RuntimeError: &lt;script&gt;" in page
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "<b>" not in text
+    assert "my\\|grader &lt;i&gt;" in text
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        widths = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
+        assert len(widths) == 1
+
+
+def test_summary_of_a_torn_study(tmp_path):
+    torn_study(tmp_path)
+    summary = summarise(read_study(tmp_path))
+    lines = " ".join(summary.not_run)
+    assert "None of the paper's data sets" in lines
+    assert "2 runs failed" in lines
+    assert "Few images: not run." in summary.not_run
+    told = dict(summary.paragraphs)
+    assert "too few settings for a test" in " ".join(told["Who wins"])
+    assert summary.tiles[-1].figure == "9"
+    assert summary.tiles[-1].more == "2 failed"
+
+
+def test_summary_names_winners_losers_and_what_is_missing(tmp_path):
+    lab = Lab(tmp_path)
+    rank = {"dismix": 0.8, "mixup": 0.7, "cutmix": 0.75, "none": 0.6}
+    for number, grader in enumerate(("poe", "gol", "mwr", "rnc", "ord2seq", "cloc")):
+        for mixer, accuracy in rank.items():
+            lost = grader == "mwr" and mixer == "dismix"
+            metrics = {"accuracy": accuracy + 0.001 * number - 0.2 * lost, "mae": 1 - accuracy}
+            lab.grader("koa", grader, mixer, 0, content={"metrics": metrics})
+    summary = summarise(read_study(tmp_path))
+    told = dict(summary.paragraphs)
+    wins = told["Who wins"][0]
+    assert wins.startswith("DisMix has the best accuracy among 3 mixers in 5 of 6 settings.")
+    assert "Against CutMix, the best baseline on average" in wins
+    # Five gains of one size and a larger loss: 15 of 21 ranks, which 17 of 64 signs reach.
+    assert "one-sided p = 0.27, not significant at 5 %" in wins
+    assert told["Where it loses"][0] == "Accuracy: 1 of 6: KOA with MWR (CutMix −15.00)."
+    assert told["Where it loses"][1] == "Mean absolute error: in no setting."
+    assert "one-sided p = 0.016, significant" in told["Who wins"][1]
+    lines = told["What was not run"]
+    assert lines[0] == "Data sets of the main table: IDRID, CHAOYANG, GLEASON: not run."
+    assert lines[1].startswith("Mixers of the main table: PuzzleMix, CoMix, GuidedMix")
+    assert (summary.tiles[0].figure, summary.tiles[1].figure) == ("5 of 6", "6 of 6")
+
+
+def test_graders_that_were_not_run_are_named(tmp_path):
+    lab = Lab(tmp_path)
+    for mixer in ALL:
+        lab.grader("koa", "cloc", mixer, 0)
+    lines = " ".join(not_run(read_study(tmp_path)))
+    assert "KOA with POE, KOA with GOL" in lines
+    assert "KOA with CLOC" not in lines
+
+
+@pytest.mark.parametrize("mixers", [("none",), ("dismix",), ("mixup", "cutmix")])
+def test_studies_with_little_to_compare(tmp_path, mixers):
+    lab = Lab(tmp_path)
+    for mixer in mixers:
+        lab.grader("own", "ce", mixer, 0)
+    read(write_report(tmp_path))
+    assert summarise(read_study(tmp_path)).paragraphs[0][0] == "Who wins"
+
+
+def test_only_generators_or_only_failures(tmp_path):
+    Lab(tmp_path / "g").generator("koa", "full", 0.6, 0.3)
+    Lab(tmp_path / "f").failed("koa", "cloc", "dismix", 0, "OSError: full")
+    for name in ("g", "f"):
+        read(write_report(tmp_path / name))
+    assert "OSError: full" in (tmp_path / "f" / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_papers_own_numbers_are_counted_in_words():
+    text = paper_sentence()
+    assert "best accuracy in 20 of 24 settings, strictly best error in 15" in text
+    assert "p = 0.0075 for accuracy and 0.13 for error" in text
+    assert "p is 0.0074 and 0.18" in text
+
+
+def test_broken_extras_are_named(tmp_path):
+    Lab(tmp_path).grader("koa", "cloc", "mixup", 0)
+    (tmp_path / "leave_out.json").write_text("[]")
+    with pytest.raises(DisMixError, match=r"leave_out\.json"):
+        write_report(tmp_path)
+    (tmp_path / "leave_out.json").unlink()
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "odd.json").write_text("{}")
+    with pytest.raises(DisMixError, match=r"odd\.json"):
+        write_report(tmp_path)
