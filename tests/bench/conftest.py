@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.bench.study import tiny_study
 
 from dismix.bench.folder import BenchFolder
 from dismix.bench.runner import run_study
 from dismix.bench.specs import Study
-from tests.bench.study import tiny_study
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -88,7 +88,7 @@ def test_changes_reach_factors_settings_sections_and_beat_overrides():
     assert changed.overrides[0]["settings"] == {"lr": 1e-3}
     assert changed.generator == {"arch": "tiny", "settings": {"epochs": 5}}
     assert changed.mixers == {"dismix": {"pool": 8}}
-    with pytest.raises(DisMixError, match="unknown setting 'nothing.there'"):
+    with pytest.raises(DisMixError, match=r"unknown setting 'nothing\.there'"):
         change_plan(plan, {"nothing.there": "1"})
 
 

@@ -47,7 +47,10 @@ def test_settings_data_and_seeds_are_in_the_id(tmp_path):
         {"factors": {"grader": ["ce"], "mixer": ["none"], "seed": [1]}},
         {"factors": {"grader": ["ce"], "mixer": ["mixup"], "p": [0.3], "seed": [0]}},
         {"phantoms": {"knee": {"train": 40, "val": 10, "test": 20, "size": 32, "seed": 1}}},
-        {"factors": {"grader": ["ce"], "scarcity": [0.5], "seed": [0]}, "scarcity": {"at_least": 2}},
+        {
+            "factors": {"grader": ["ce"], "scarcity": [0.5], "seed": [0]},
+            "scarcity": {"at_least": 2},
+        },
         {"factors": {"grader": ["ce"], "labels": ["clean"], "seed": [0]}},
     ):
         changed, _ = tiny_study(tmp_path, **changes)
@@ -116,7 +119,7 @@ def test_missing_weights_block_before_anything_runs(graded, tmp_path, monkeypatc
         ({"settings": {"epoch": 3}}, "did you mean 'epochs'"),
         ({"factors": {"grader": ["cloq"]}}, "did you mean 'cloc'"),
         ({"mixers": {"mixup": {"alhpa": 1}}}, "did you mean 'alpha'"),
-        ({"factors": {"mixer": ["dismix"], "policies": ["order_swp"]}}, "did you mean 'order_swap'"),
+        ({"factors": {"mixer": ["dismix"], "policies": ["order_swp"]}}, "'order_swap'"),
         ({"generator": {"settings": {"epoch": 3}}}, "did you mean 'epochs'"),
         ({"factors": {"mixer": ["dismix"], "ablation": ["ful"]}}, "did you mean 'full'"),
         ({"phantoms": {"knee": {"trainn": 3}}}, "did you mean 'train'"),

@@ -1,17 +1,19 @@
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
 from tests.bench.study import lasting, tiny_plan, tiny_study
 
+import dismix
 from dismix.bench.folder import BenchFolder
 from dismix.bench.resolve import resolve
 from dismix.bench.runner import run_study
 from dismix.bench.sources import FULL, TRAINING
 from dismix.bench.status import status_text, study_status
 from dismix.data.digest import file_digest
-from dismix.data.manifest import read_manifest
+from dismix.data.manifest import read_manifest, write_manifest
 from dismix.graders.metrics import SCALARS, grade_metrics
 from dismix.mixing.latents import FOLDER, LatentStore
 
@@ -115,6 +117,9 @@ def test_failures_are_kept_with_their_traceback_and_retried_on_request(tmp_path,
     record = bench.record(study.runs[1].id)
     assert record["status"] == "failed"
     assert "Traceback" in record["error"]
+    # Records are shown to others: no folder of this machine is in them.
+    assert "dismix/bench/worker.py" in record["error"]
+    assert str(Path(dismix.__file__).parent) not in record["error"]
     assert "RuntimeError: no luck" in status_text(study_status(study, bench))
     monkeypatch.undo()
     assert run_study(study, bench, cpu=True).ran == 0
@@ -139,6 +144,34 @@ def test_a_failed_generator_fails_its_runs_at_once_and_can_be_retried(tmp_path, 
     assert (found.failed, len(calls)) == (2, 1)
     assert "out of memory" in bench.record(study.runs[1].id)["error"]
     assert run_study(study, bench, cpu=True, retry_failed=True).done == 2
+
+
+def test_a_given_generator_is_used_unless_it_saw_held_out_images(smoke, tmp_path):
+    known, done = smoke
+    (name,) = known.generators
+    given = tmp_path / "given"
+    shutil.copytree(done.generator_dir(name), given, ignore=shutil.ignore_patterns("latents"))
+    plan = tiny_plan(factors={"grader": ["ce"], "mixer": ["dismix"], "seed": [0]})
+    data = {"mine": done.manifest_dir(known.generators[name].data)}
+    bench = BenchFolder(tmp_path / "bench")
+    study = resolve(plan, bench, data, {"mine": given})
+    assert name not in study.generators
+    found = run_study(study, bench, cpu=True)
+    assert found.done == 1, found.errors
+    record = bench.record(study.runs[0].id)
+    assert record["generator_s"] is None
+    assert record["factors"]["data"] == "mine"
+    assert not (given / FOLDER).exists()
+    full = read_manifest(data["mine"] / FULL)
+    leaky = full.with_table(full.table.assign(split="train"))
+    write_manifest(leaky, tmp_path / "leaky.csv")
+    described = json.loads((given / "run.json").read_text())
+    changed = {**described, "manifest": str(tmp_path / "leaky.csv")}
+    (given / "run.json").write_text(json.dumps(changed))
+    other = BenchFolder(tmp_path / "other")
+    found = run_study(resolve(plan, other, data, {"mine": given}), other, cpu=True)
+    assert found.failed == 1
+    assert "trained on 30 images that runs validate or test on" in found.errors[0]
 
 
 def test_no_run_starts_that_would_not_end_in_time(tmp_path):

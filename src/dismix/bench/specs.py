@@ -93,11 +93,14 @@ class RunSpec:
         """
         first = [self.factors.get(name) for name in ("data", "grader", "mixer")]
         words = [str(word) for word in first if word is not None]
-        usual = {"labels": "votes", "scarcity": 1.0, "policies": "combined", "ablation": "full"}
+        usual: dict[str, tuple[Any, ...]] = {
+            "labels": ("votes",), "variability": (30, "own"), "scarcity": (1.0,), "p": (0.5,),
+            "policies": ("combined",), "ablation": ("full",),
+        }  # fmt: skip
         words += [
             f"{name} {self.factors[name]}"
-            for name in ("labels", "variability", "scarcity", "p", "policies", "ablation")
-            if self.factors.get(name) not in (None, usual.get(name))
+            for name, values in usual.items()
+            if self.factors.get(name) not in (None, *values)
         ]
         return " ".join([*words, f"seed {self.seed}"])
 

@@ -4,8 +4,10 @@ Every engine calls `run_job`, in whatever process; so the same plan leaves the s
 """
 
 import shutil
+import sys
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from dismix.bench.folder import BenchFolder
@@ -76,7 +78,7 @@ def _record(folder: BenchFolder, job: Job, progress: Progress | None) -> dict[st
     try:
         found = empty | _measured(folder, job, progress)
     except Exception:
-        error = traceback.format_exc()
+        error = _placeless(traceback.format_exc(), folder)
         _free_memory()
     return {
         "format": FORMAT, "id": spec["id"], "kind": spec["kind"], "plan": spec["plan"],
@@ -103,6 +105,16 @@ def _measured(
     from dismix.bench.overhead_runs import run_overhead
 
     return run_overhead(folder, job, WARM, progress)
+
+
+def _placeless(text: str, folder: BenchFolder) -> str:
+    """Return a traceback without this machine's folders: records are shown to others."""
+    import dismix
+
+    package = Path(dismix.__file__).parents[1]
+    for place, name in ((folder.root, "BENCH"), (folder.work, "WORK"), (package, "")):
+        text = text.replace(f"{place}/", f"{name}/" if name else "")
+    return text.replace(f"{sys.prefix}/", "").replace(f"{Path.home()}/", "~/")
 
 
 def _provenance() -> dict[str, Any]:

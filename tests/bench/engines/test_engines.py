@@ -15,9 +15,9 @@ from dismix.bench.runner import run_study
 from dismix.errors import DisMixError
 
 
-def long_enough(folder, seeds=4):
+def long_enough(folder, seeds=3):
     """Return runs of about half a second."""
-    settings = {**tiny_plan().settings, "epochs": 60}
+    settings = {**tiny_plan().settings, "epochs": 40}
     factors = {"grader": ["ce"], "mixer": ["none", "mixup"], "seed": [*range(seeds)]}
     return tiny_study(folder, settings=settings, factors=factors)
 

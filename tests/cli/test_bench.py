@@ -1,0 +1,73 @@
+"""The commands as users type them."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from dismix.cli.app import app
+from dismix.errors import DisMixError
+
+runner = CliRunner()
+FEW = ["--set", "mixer=none", "--set", "grader=ce", "--set", "epochs=1"]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("DISMIX_CACHE", str(tmp_path / "cache"))
+
+
+def call(*words):
+    return runner.invoke(app, ["bench", *map(str, words)], catch_exceptions=False)
+
+
+def test_plan_run_and_status_tell_the_same(tmp_path):
+    here = ["-o", tmp_path / "bench", *FEW, "--set", "seed=0,1"]
+    planned = call("plan", "smoke", *here, "-q").stdout.splitlines()
+    assert [line.split()[1] for line in planned[:2]] == ["missing", "missing"]
+    assert "2 runs, 2 to run, about" in planned[-1]
+    ran = call("run", "smoke", *here, "-q", "--cpu")
+    assert ran.exit_code == 0
+    assert "2 done (2 now), 0 failed, 0 left" in ran.stdout
+    assert "2 done (0 now)" in call("run", "smoke", *here, "-q", "--cpu").stdout
+    assert call("plan", "smoke", *here, "-q").stdout.count(" done ") == 2
+    status = json.loads(call("status", "smoke", *here, "--json").stdout)
+    assert status["total"]["done"] == 2
+    assert status["seconds_left"] == 0
+    assert "seed 0" in call("status", "smoke", *here).stdout
+
+
+def test_progress_names_the_run_and_the_time_left(tmp_path):
+    from tests.bench.study import tiny_study
+
+    from dismix.bench.runner import run_study
+
+    study, bench = tiny_study(tmp_path, factors={"grader": ["ce"], "seed": [0, 1]})
+    said = []
+    run_study(study, bench, cpu=True, progress=lambda *words: said.append(words))
+    lines = [stage for stage, _, _ in said if stage.startswith("benchmark | ")]
+    assert lines[0].startswith("benchmark | run 1 of 2: knee ce none seed 0, about ")
+    assert lines[0].endswith(" left")
+    assert said[-1][1:] == (2, 2)
+
+
+def test_plans_are_listed_and_printed_as_json():
+    assert "variability" in call("plans").stdout
+    content = json.loads(call("plan", "main", "--json", "--set", "epochs=7").stdout)
+    assert content["settings"]["epochs"] == 7
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["plan", "mian"], "did you mean 'main'"),
+        (["plan", "main"], "--data NAME=MANIFEST"),
+        (["run", "smoke", "--set", "epoch=3"], "did you mean 'epochs'"),
+        (["run", "smoke", "--data", "here"], "write NAME=VALUE"),
+        (["run", "smoke", "--data", "a=nowhere"], "no such file or folder"),
+        (["run", "smoke", "--jobs", "2", "--engine", "in_process"], "one at a time"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path, words, said):
+    with pytest.raises(DisMixError, match=said):
+        call(*words, "-o", tmp_path)
