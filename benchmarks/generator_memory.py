@@ -55,7 +55,7 @@ def train(data: Path, run: Path, arch: str, size: int, settings: dict[str, Any])
     sampler.start()
     train_generator(
         data, run, arch=arch, size=size, cache=run.parent / "cache",
-        settings={"epochs": 1, "guide_epochs": 1, "strip_every": 0, **settings}, progress=note,
+        settings={"epochs": 1, "guide_steps": 1, "strip_every": 0, **settings}, progress=note,
     )  # fmt: skip
     sampler.done.set()
     sampler.join()

@@ -11,7 +11,7 @@ from dismix.data.phantom import PhantomSpec, build_phantom
 from dismix.generator.start_run import train_generator
 
 QUICK = {
-    "epochs": 1, "guide_epochs": 1, "nonordinal_codes": 32, "ordinal_codes": 16, "strip_every": 0,
+    "epochs": 1, "guide_steps": 1, "nonordinal_codes": 32, "ordinal_codes": 16, "strip_every": 0,
     "discriminator_width": 8, "batch_size": 16,
 }  # fmt: skip
 

@@ -14,7 +14,7 @@ from dismix.generator import training as module
 from dismix.generator.start_run import train_generator
 
 QUICK = {
-    "epochs": 2, "guide_epochs": 2, "nonordinal_codes": 32, "ordinal_codes": 16, "strip_every": 0,
+    "epochs": 2, "guide_steps": 2, "nonordinal_codes": 32, "ordinal_codes": 16, "strip_every": 0,
     "discriminator_width": 8, "batch_size": 8, "guide": 0.1, "mix": 0.3, "mix_realism": 0.1,
     "evaluate_every": 1,
 }  # fmt: skip

@@ -247,21 +247,6 @@ def test_detached_control_spares_the_trunk(detach: bool) -> None:
     assert ("ordinal_trunk" in _moved(training, "control")) is not detach
 
 
-def test_canonical_pictures_teach_both_passes() -> None:
-    training = toy_training(toy_recipe(canonical=True, control_share=0.5, mix=0, stay=1.0))
-    moved = _moved(training, "stay")
-    assert {"decoder", "encoder", "quant_conv"} <= moved
-    model = training.model.eval()
-    images = torch.rand(2, 1, 32, 32) * 2 - 1
-    latents = model.latents(images)
-    assert latents.first is not None
-    again = model.nonordinal_latent(model.canonical(latents.ordinal, latents.first))
-    assert torch.equal(latents.nonordinal, again)
-    assert not torch.equal(latents.nonordinal, latents.first)
-    with pytest.raises(DisMixError, match="canonical"):
-        toy_training(toy_recipe(canonical=True, conditioned=False, null_label="none"))
-
-
 def test_neighbours_stay_the_same_when_processes_share_a_batch() -> None:
     model = toy_training(toy_recipe()).model
     draws = draw_step(model, 16, torch.Generator().manual_seed(0))

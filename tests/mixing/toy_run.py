@@ -22,8 +22,6 @@ FORMS: dict[str, dict[str, Any]] = {
     "unconditioned": {"conditioned": False},
     "many_codes": {"nonordinal_codes": 70000, "ordinal_codes": 300},
 }
-if "canonical" in GeneratorConfig.__dataclass_fields__:
-    FORMS["canonical"] = {"rank_only": True, "null_label": "predicted", "canonical": True}
 
 
 def toy_generator(seed: int = 0, **changes: Any) -> Generator:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from dismix.generator.codes import Codes, Latents
@@ -20,8 +19,6 @@ class Analysis:
         ordinal_logits: (B, C-1) rank logits read from z_o.
         nonordinal_logits: (B, C-1) rank logits read from z_n behind the gradient reversal.
         latents: What was quantized.
-        first: The non-ordinal branch on the images as they are, when ``nonordinal`` is that of
-            their canonical pictures; else None.
     """
 
     ordinal: Quantized
@@ -29,17 +26,11 @@ class Analysis:
     ordinal_logits: Tensor
     nonordinal_logits: Tensor
     latents: Latents
-    first: Quantized | None = None
 
     @property
     def codes(self) -> Codes:
         """The codes, to decode the images again."""
         return Codes(self.ordinal.codes, self.nonordinal.codes)
-
-    @property
-    def passes(self) -> list[Quantized]:
-        """The non-ordinal branch on the images as they are, then on canonical pictures."""
-        return [self.nonordinal] if self.first is None else [self.first, self.nonordinal]
 
     def terms(self, levels: Tensor, *, signed: bool = False) -> dict[str, Tensor]:
         """Return the loss terms of codes and ranks (reconstruction and realism not included).
@@ -56,7 +47,7 @@ class Analysis:
             return {"quantize": self.nonordinal.loss, **ranks}
         return {
             "quantize_ordinal": self.ordinal.loss,
-            "quantize_nonordinal": torch.stack([q.loss for q in self.passes]).mean(),
+            "quantize_nonordinal": self.nonordinal.loss,
             **ranks,
             "similarity": similarity(self.ordinal.codes, self.nonordinal.codes, signed=signed),
         }

@@ -131,3 +131,8 @@ def _load_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
         index, slot = key.split("/")
         state.setdefault(int(index), {})[slot] = value
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+    for parameter, slots in optimizer.state.items():
+        for slot, value in slots.items():
+            if value.shape == parameter.shape:
+                # Fused Adam wants moments laid out in memory as the weights are.
+                slots[slot] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)

@@ -14,13 +14,10 @@ class Latents:
     Attributes:
         ordinal: (B, D_o, h, w), z of the ordinal branch.
         nonordinal: (B, D, h, w), z' of the non-ordinal branch.
-        first: (B, D, h, w), z' of the images as they are, when ``nonordinal`` is that of their
-            canonical pictures; else None.
     """
 
     ordinal: Tensor
     nonordinal: Tensor
-    first: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,6 @@ class GeneratorConfig:
             "predicted" from z, or "none", which is z~ = z.
         rank_only: The ordinal code depends on the rank alone, given or predicted; everything
             else a picture shows must go through the non-ordinal code.
-        canonical: Encode z_n from the image as decoded at the middle rank, so that what shows
-            its rank is gone before z_n is read.
         p_uncond: Share of training samples encoded without their label.
         classifier_input: What the rank classifiers read: "flatten" (linear on all
             positions), "pool" (linear on the mean) or "conv" (a small network).
@@ -78,7 +76,6 @@ class GeneratorConfig:
     conditioned: bool = True
     null_label: Literal["learned", "predicted", "none"] = "learned"
     rank_only: bool = False
-    canonical: bool = False
     p_uncond: float = 0.2
     classifier_input: Literal["flatten", "pool", "conv"] = "flatten"
     nonordinal_dropout: float = 0.0
@@ -91,14 +88,7 @@ class GeneratorConfig:
             "ordinal_dim": self.ordinal_width != self.code_dim,
             "ordinal_grid": self.ordinal_grid is not None,
             "ordinal_trunk": self.ordinal_trunk != "none",
-            "canonical": self.canonical,
         }
-        if self.canonical and not self.conditioned:
-            raise DisMixError(
-                "canonical pictures need a decoder that takes a rank",
-                column="canonical",
-                cure="leave conditioned on",
-            )
         if self.rank_only and not (self.conditioned and self.null_label == "predicted"):
             raise DisMixError(
                 "a code of the rank alone needs a rank for images without label",

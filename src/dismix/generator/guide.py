@@ -70,15 +70,15 @@ class ViewDraws:
         return ViewDraws(self.matrix[-count:], self.noise[-count:], self.seed)
 
 
-def draw_views(batch: int, generator: torch.Generator) -> ViewDraws:
-    """Draw turns up to 25 degrees, zooms of 0.85 to 1.15, shifts of 8 % and noise to 0.2."""
+def draw_views(batch: int, generator: torch.Generator, noise_to: float = 0.2) -> ViewDraws:
+    """Draw turns up to 25 degrees, zooms of 0.85 to 1.15, shifts of 8 % and noise."""
     turn, zoom, dx, dy, noise = torch.rand(5, batch, generator=generator)
     angle, scale = (2 * turn - 1) * math.radians(25), 0.85 + 0.3 * zoom
     cos, sin = scale * angle.cos(), scale * angle.sin()
     dx, dy = (0.16 * (2 * shift - 1) for shift in (dx, dy))
     matrix = torch.stack([torch.stack([cos, -sin, dx], 1), torch.stack([sin, cos, dy], 1)], 1)
     seed = int(torch.randint(2**31, (), generator=generator))
-    return ViewDraws(matrix, 0.2 * noise, seed)
+    return ViewDraws(matrix, noise_to * noise, seed)
 
 
 def view(images: Tensor, draws: ViewDraws) -> Tensor:
@@ -164,7 +164,7 @@ def train_guide(
     train: SplitImages,
     device: torch.device,
     *,
-    epochs: int,
+    steps: int,
     kind: GuideKind = "lite0",
     whole: bool = False,
     lr: float | None = None,
@@ -176,11 +176,11 @@ def train_guide(
     Args:
         train: Training split.
         device: Where to train.
-        epochs: Passes.
+        steps: About how many, in whole passes.
         kind: See `Guide`.
         whole: See `Guide`.
         lr: Adam's largest learning rate; None is 3e-4 for a pretrained guide, else 8e-3.
-        batch_size: Images a step; None is 64 for a pretrained guide, else 48.
+        batch_size: Images a step; None is 32 for a pretrained guide, else 48.
         seed: Seed of head, order and views.
     """
     channels = train.images(torch.zeros(1, dtype=torch.long), "cpu").shape[1]
@@ -189,16 +189,20 @@ def train_guide(
     if guide.backbone is not None:
         start_lite0(guide.backbone)
     lr = lr or (3e-4 if kind == "lite0" else 8e-3)
-    batch_size = batch_size or (64 if kind == "lite0" else 48)
+    batch_size = batch_size or (32 if kind == "lite0" else 48)
     batches = Batches(
         train.source, train.target, batch_size, seed=seed, equalize=train.equalize, device=device,
         # Turning is the views' part.
         flips=(0.5, 0.0), max_degrees=1e-3,
     )  # fmt: skip
     optimizer = torch.optim.AdamW(guide.parameters(), lr, weight_decay=0.02)
+    epochs = max(1, round(steps / len(batches)))
     total = epochs * len(batches)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=total)
     rng = torch.Generator().manual_seed(seed)
+    # A guide must not earn from pixel patterns; a reader only ever sees images as they are,
+    # and noise would hide small lesions from it.
+    noise_to = 0.0 if whole else 0.2
     # Dropout draws from torch's own state.
     with seeded(seed, device):
         for epoch in range(epochs):
@@ -206,7 +210,7 @@ def train_guide(
             guide.train()
             for batch in batches:
                 assert batch.target is not None
-                seen = view(batch.images, draw_views(len(batch), rng))
+                seen = view(batch.images, draw_views(len(batch), rng, noise_to))
                 with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
                     logits = guide(seen)
                 loss = sor(logits, batch.target.levels)

@@ -21,11 +21,9 @@ from torch import Tensor, nn
 from dismix.errors import DisMixError
 from dismix.generator.analysis import Analysis
 from dismix.generator.architectures import ARCHITECTURES, Architecture, build_autoencoder
-from dismix.generator.codebook import grid, positions
 from dismix.generator.codes import Codes, Latents
 from dismix.generator.config import GeneratorConfig, read_config, write_config
 from dismix.generator.heads import Perturbation, RankClassifier, draw_perturbation
-from dismix.generator.precision import full_precision
 from dismix.generator.quantizers import NearestQuantizer, OrdinalQuantizer, Quantized
 from dismix.generator.reversal import reverse_gradient
 from dismix.generator.saving import fill, load_tensors, save_tensors
@@ -140,30 +138,7 @@ class Generator(nn.Module):
         nonordinal = self.quant_conv(features)
         if self.quant_conv_ordinal is None:
             return Latents(nonordinal, nonordinal)
-        ordinal = self.quant_conv_ordinal(self.ordinal_features(images, features))
-        if not self.config.canonical:
-            return Latents(ordinal, nonordinal)
-        return Latents(
-            ordinal, self.nonordinal_latent(self.canonical(ordinal, nonordinal)), nonordinal
-        )
-
-    @torch.no_grad()
-    def canonical(self, ordinal: Tensor, nonordinal: Tensor) -> Tensor:
-        """Return the images decoded at the middle rank (B, channels, H, W), without gradients.
-
-        What shows an image's rank is decoded away before z_n is read.
-
-        Args:
-            ordinal: (B, D_o, h, w) latents.
-            nonordinal: (B, D, h, w) latents of the images as they are.
-        """
-        steps = torch.arange(self.config.num_ranks - 1, device=ordinal.device)
-        middle = ((self.config.num_ranks - 1) / 2 - steps).clamp(0.0, 1.0).expand(len(ordinal), -1)
-        with full_precision(nonordinal):
-            indices = self.quantize.nearest(positions(nonordinal.float()))
-        looks = grid(self.quantize.embedding(indices).float(), nonordinal)
-        made = self.decode(Codes(self.quantized_ordinal(ordinal, middle).codes, looks))
-        return made.clamp(-1, 1)
+        return Latents(self.quant_conv_ordinal(self.ordinal_features(images, features)), nonordinal)
 
     def ordinal_features(self, images: Tensor, features: Tensor) -> Tensor:
         """Return what the ordinal projection reads, at the resolution of the ordinal codes.
@@ -279,7 +254,6 @@ class Generator(nn.Module):
                 reverse_gradient(nonordinal.codes, reversal)
             ),
             latents=latents,
-            first=None if latents.first is None else self.quantize(latents.first),
         )
 
     def draw_uncond(self, batch: int, generator: torch.Generator) -> Tensor:

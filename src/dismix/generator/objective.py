@@ -118,9 +118,6 @@ class GeneratorObjective(nn.Module):
             zip(asked, torch.split(pictures, [len(c) for c in asked.values()]), strict=True)
         )
         self._fidelity(terms, images, made["own"], draws)
-        if len(made.get("first", ())):
-            pair = made["first"].float(), images[-len(made["first"]) :]
-            terms["reconstruct"] = 0.5 * (terms["reconstruct"] + F.mse_loss(*pair))
         if "control" in made:
             self._control(terms, images, out, made["control"], shown["control"])
         self._guided(terms, made, shown, draws)
@@ -139,28 +136,21 @@ class GeneratorObjective(nn.Module):
         """Return the codes to decode, and the levels (b, C-1) that each should show.
 
         "own" is the images themselves; "control" the same images at another rank; "mix" with
-        the z_n of the batch neighbour mixed in, which the rank must not follow; "first" is the
-        images from z_n as it is before the pictures are made canonical.
+        the z_n of the batch neighbour mixed in, which the rank must not follow.
         """
         own, drawn = out.codes, draws.perturbation
         if drawn is not None:
             own = Codes(own.ordinal, drawn(own.nonordinal))
         asked, shown = {"own": own}, {"own": levels}
-        middle = (self.model.config.num_ranks - 1) / 2
         if self.controls:
             count = max(1, math.ceil(self.recipe.control_share * len(levels)))
             z = out.latents.ordinal[:count]
             if self.recipe.detach_control:
                 z = z.detach()
-            ranks, first = draws.asked[:count], out.passes[0].codes
-            if out.first is not None:
-                # What every encoding asks for must be learned best.
-                ranks = ranks.index_fill(0, torch.arange(0, count, 2, device=ranks.device), middle)
-                asked["first"] = Codes(out.ordinal.codes[count:], first[count:])
-                shown["first"] = levels[count:]
+            ranks = draws.asked[:count]
             shown["control"] = levels_of_ranks(ranks, self.model.config.num_ranks)
             ordinal = self.model.quantized_ordinal(z, shown["control"])
-            asked["control"] = Codes(ordinal.codes, first[:count])
+            asked["control"] = Codes(ordinal.codes, out.nonordinal.codes[:count])
         if any(name in self.names for name in MIX_TERMS):
             # From the end, so that control and mix do not always share their images.
             count = max(1, math.ceil(self.recipe.mix_share * len(levels)))
@@ -224,8 +214,7 @@ class GeneratorObjective(nn.Module):
             # Both are pulled, so that z_n forgets what the asked rank changes; the picture
             # itself is given, or the decoder would hide z_n in it.
             again = self.model.nonordinal_latent(made.detach())
-            latents = out.latents
-            first = (latents.nonordinal if latents.first is None else latents.first)[:count]
+            first = out.latents.nonordinal[:count]
             spread = first.detach().float().var(dim=(1, 2, 3), keepdim=True).clamp_min(1e-6)
             terms["cycle_nonordinal"] = ((again - first).float().square() / spread).mean()
         if "cycle_ordinal" in self.names:

@@ -69,7 +69,8 @@ class Recipe:
             logarithm: colour then says nothing about rank.
         augment: Random flips and turns in training.
         guide_kind: "lite0", or "conv" for small pictures on a CPU.
-        guide_epochs: Passes of the guide's own training, when the term "guide" has a weight.
+        guide_steps: About how many steps the guide and the reader are trained before, in whole
+            passes; 0 leaves the reader out.
         perceptual_crop: Side of the random crop that LPIPS compares; 0 takes the whole image.
         freeze: Keep the encoder's way down as pretrained.
         compile: Compile encoder, decoder, discriminator and LPIPS on a GPU.
@@ -112,7 +113,7 @@ class Recipe:
     jitter: float = 0.0
     augment: bool = True
     guide_kind: Literal["conv", "lite0"] = "lite0"
-    guide_epochs: int = 60
+    guide_steps: int = 1000
     perceptual_crop: int = 0
     freeze: bool = True
     compile: bool = False
@@ -183,7 +184,7 @@ DEFAULT = Recipe(
     },
     batch_size=48, lr=6e-4, ema=0.995, adversary_steps=2, lr_adversary=2e-3, reversal_start=0.1,
     conditional=True, discriminator_start=0.1, jitter=0.1, control_share=0.25, mix_share=0.5,
-    perceptual_crop=128, guide_epochs=40, freeze=False, freeze_trunk=True,
+    perceptual_crop=128, freeze=False, freeze_trunk=True,
     structure={
         "ordinal_grid": 1, "ordinal_trunk": "lite0", "null_label": "predicted", "p_uncond": 0.3,
         "rank_only": True,

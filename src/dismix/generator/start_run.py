@@ -34,7 +34,7 @@ TINY = {
     "lr_adversary": 2e-3, "adversary_steps": 1, "ema": 0.99, "nonordinal_codes": 1024,
     "discriminator_width": 16, "discriminator_layers": 2, "evaluate_every": 4,
     "augment": "false", "jitter": 0, "ordinal_trunk": "conv", "freeze_trunk": "true",
-    "rank_only": "true", "guide_kind": "conv", "guide_epochs": 25, "conditional": "false",
+    "rank_only": "true", "guide_kind": "conv", "guide_steps": 500, "conditional": "false",
     "control_share": 0.5, "mix_share": 0.5, "reconstruct": 20, "seen": 0.2, "realism": 0,
     "rank_ordinal": 0.1, "rank_unlabelled": 0.1, "rank_nonordinal": 0.5, "reversal_start": 0.2,
     "similarity": 0, "guide": 0.12, "mix": 0.3, "control_realism": 0.1, "mix_realism": 0.1,
@@ -192,7 +192,7 @@ def _graders(
         return trained_once(
             run / name,
             lambda: train_guide(
-                train, accelerator.device, epochs=recipe.guide_epochs, kind=kind, whole=whole,
+                train, accelerator.device, steps=recipe.guide_steps, kind=kind, whole=whole,
                 seed=seed,
             ),
             lambda: Guide(config.num_ranks, kind, channels, whole=whole),
@@ -202,7 +202,7 @@ def _graders(
     guide = reader = None
     if any(recipe.weight(term) > 0 for term in ("guide", "mix", "seen")):
         guide = ready(GRADERS[0], recipe.guide_kind, False)
-    if config.ordinal_trunk == "lite0" and recipe.guide_epochs:
+    if config.ordinal_trunk == "lite0" and recipe.guide_steps:
         reader = ready(GRADERS[1], "lite0", True)
     if recipe.freeze_trunk and guide is None and config.ordinal_trunk == "conv":
         raise DisMixError(

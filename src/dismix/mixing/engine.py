@@ -109,8 +109,8 @@ class MixEngine:
     def encode(self, images: Tensor, target: OrdinalTarget) -> Sources:
         """Encode images (B, channels, H, W) in [-1, 1] with their own labels, on the fly."""
         with inference(self.device):
-            latents = self.model.latents(images.to(self.device).float())
             levels = target.levels.to(self.device)
+            latents = self.model.latents(images.to(self.device).float())
             ordinal, nonordinal = self.model.quantized(latents, levels)
             return Sources(Codes(ordinal.codes, nonordinal.codes), latents.ordinal.float())
 
@@ -168,10 +168,7 @@ class MixEngine:
                 return Codes(ordinal, own)
             rows = rows.to(self.device)
             pictures = self.decode(Codes(ordinal[rows], own[rows]))
-            # The short way past the ordinal branch, unless z_n itself goes through it.
-            whole = getattr(model.config, "canonical", False)
-            z = model.latents(pictures).nonordinal if whole else model.nonordinal_latent(pictures)
-            seen = model.quantize(z).codes
+            seen = model.quantize(model.nonordinal_latent(pictures)).codes
             return Codes(ordinal, own.index_copy(0, rows, seen.to(own.dtype)))
 
     def decode(self, codes: Codes) -> Tensor:
