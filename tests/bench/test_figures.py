@@ -8,7 +8,14 @@ import torch
 from PIL import Image
 from tests.mixing.toy_run import make_run
 
-from dismix.bench.figures import draw_run_figures, keep_picture, make_feature_map, mixed_groups
+from dismix.bench.figures import (
+    draw_run_figures,
+    draw_study_figures,
+    keep_picture,
+    make_feature_map,
+    mixed_groups,
+)
+from dismix.bench.report import write_report
 from dismix.bench.report_charts import feature_panels
 from dismix.errors import DisMixError
 from dismix.graders.backbones import create_backbone
@@ -71,6 +78,20 @@ def test_figures_of_a_run(tmp_path, quick):
     assert [panel["name"] for panel in content["panels"]] == ["original", "mixup", "dismix"]
     assert len({len(panel["points"]) for panel in content["panels"]}) == 1
     assert all(0 <= rank <= 4 for panel in content["panels"] for rank in panel["rank"])
+
+
+def test_figures_of_a_finished_study(smoke, quick, tmp_path):
+    _, bench = smoke
+    network = create_backbone("tiny", weights=None)
+    made = draw_study_figures(bench.root, per_rank=2, mixers=("mixup", "dismix"), backbone=network)
+    assert len(made) == 3
+    page = write_report(bench.root, tmp_path).read_text(encoding="utf-8")
+    assert page.count("data:image/png") == 3
+    for path in made:
+        path.with_suffix(".png").unlink()
+        path.unlink()
+    with pytest.raises(DisMixError, match="no records"):
+        draw_study_figures(tmp_path)
 
 
 def test_groups_depend_on_the_seed_alone(tmp_path):

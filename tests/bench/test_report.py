@@ -190,6 +190,20 @@ def test_studies_with_little_to_compare(tmp_path, mixers):
     assert summarise(read_study(tmp_path)).paragraphs[0][0] == "Who wins"
 
 
+def test_a_study_under_one_condition_is_its_own_main_table(tmp_path):
+    lab = Lab(tmp_path)
+    for mixer in ("none", "mixup", "dismix"):
+        for grader in ("ce", "cloc"):
+            lab.grader("knee", grader, mixer, 0, scarcity=0.1)
+    found = read(write_report(tmp_path))
+    assert {"t-main-accuracy", "significance", "heat", "boundary", "overhead"} <= set(found.ids)
+    assert "scarcity" not in found.ids
+    summary = summarise(read_study(tmp_path))
+    assert "10 % of the images" in summary.paragraphs[0][1][0]
+    assert summary.tiles[0].figure.endswith("of 2")
+    assert "Few images: not run." not in summary.not_run
+
+
 def test_only_generators_or_only_failures(tmp_path):
     Lab(tmp_path / "g").generator("koa", "full", 0.6, 0.3)
     Lab(tmp_path / "f").failed("koa", "cloc", "dismix", 0, "OSError: full")
@@ -203,6 +217,16 @@ def test_the_papers_own_numbers_are_counted_in_words():
     assert "best accuracy in 20 of 24 settings, strictly best error in 15" in text
     assert "p = 0.0075 for accuracy and 0.13 for error" in text
     assert "p is 0.0074 and 0.18" in text
+
+
+def test_records_of_real_runs(smoke, tmp_path):
+    _, bench = smoke
+    found = read(write_report(bench.root, tmp_path))
+    records = list((bench.root / "records").glob("*.json"))
+    assert sum(i.startswith("r-") for i in found.ids) == len(records)
+    summary = summarise(read_study(bench.root))
+    assert summary.tiles[-1].more == "none failed"
+    assert not any("planned" in line for line in summary.not_run)
 
 
 def test_broken_extras_are_named(tmp_path):

@@ -200,7 +200,9 @@ def draw_run_figures(
     )
     train = replace(train, target=train.target.to("cpu"))
     groups = mixed_groups(engine, train, mixers, per_rank=per_rank, seed=seed)
-    tail = f"_{data}" if data else ""
+    # Data sets may have any name, files may not.
+    plain = "".join(c if c.isalnum() else "-" for c in data.lower())
+    tail = f"_{plain}" if data else ""
     made = [
         make_feature_map(
             folder, groups, engine.num_ranks, backbone=network, device=device, seed=seed,
@@ -215,6 +217,34 @@ def draw_run_figures(
     title = "Samples of every mixer" + (f": {data}" if data else "")
     caption = f"The same pairs of ranks {rank} and {rank + 1} under every mixer, lam 0.5."
     return [*made, keep_picture(folder, f"samples{tail}", grid, title, caption)]
+
+
+def draw_study_figures(folder: str | Path, **options: Any) -> list[Path]:
+    """Draw the figures of every data set of a benchmark, with the generators kept in it.
+
+    Args:
+        folder: The benchmark's folder, with ``generators`` and the data still in place.
+        **options: See `draw_run_figures`.
+    """
+    from dismix.bench.report_study import read_study
+
+    study = read_study(Path(folder))
+    made = []
+    for data in study.data():
+        ours = [r for k, rs in study.groups.items() for r in rs if k.condition == study.base]
+        ours = [r for r in ours if (r.data, r.mixer) == (data, "dismix")]
+        names = {str((r.content["config"].get("generator") or {}).get("id")) for r in ours}
+        runs = [
+            run for name in sorted(names) if (run := Path(folder) / "generators" / name).is_dir()
+        ]
+        if runs:
+            made += draw_run_figures(folder, runs[0], data=study.data_name(data), **options)
+    if not made:
+        raise DisMixError(
+            "no generator of a DisMix run is here", file=Path(folder) / "generators",
+            cure="draw the figures where the runs were made",
+        )  # fmt: skip
+    return made
 
 
 def mixed_groups(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dismix.bench.figures import FIGURES, FORMAT
 from dismix.bench.report_charts import boundary_bars, feature_panels, overhead_scatter
-from dismix.bench.report_data import Record
+from dismix.bench.report_data import MAIN, Record
 from dismix.bench.report_study import Study, grader_name, mixer_name
 from dismix.bench.report_summary import Summary
 from dismix.bench.report_without import read_left_out, tables_without
@@ -55,10 +55,11 @@ class Section:
 def make_sections(study: Study, summary: Summary, folder: Path) -> list[Section]:
     """Return all sections behind the summary."""
     main, *others = STUDIES
-    found = [Section("main", main.title, main.lead, tuple(main.tables(study)))]
+    lead = main.lead if study.base == MAIN else f"Every run: {condition_words(study.base)}."
+    found = [Section("main", main.title, lead, tuple(main.tables(study)))]
     found += _significance(study)
     for spec in others:
-        if spec.was_run(study):
+        if spec.was_run(study) and not spec.is_main_table(study):
             found.append(Section(spec.key, spec.title, spec.lead, tuple(spec.tables(study))))
     left = read_left_out(folder)
     if left is not None and (tables := tables_without(study, left)):

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,18 @@ class Study:
         """All settings that were run, tried or planned."""
         return {*self.groups, *self.failed, *self.planned}
 
+    @cached_property
+    def base(self) -> Condition:
+        """What the summary is about: the main table's condition, else the commonest one."""
+        counts = Counter(key.condition for key in self.keys)
+        if not counts or MAIN in counts:
+            return MAIN
+        return max(counts, key=lambda c: (counts[c], repr(c)))
+
+    def key(self, data: str, grader: str, mixer: str) -> Key:
+        """Return a setting under the base condition."""
+        return Key(data, grader, mixer, self.base)
+
     @property
     def beside_paper(self) -> bool:
         """Whether any data set is one of the paper's."""
@@ -86,8 +99,9 @@ class Study:
         wanted = set(DATA) if self.beside_paper else set()
         return data_order(wanted | {key.data for key in self.keys})
 
-    def graders(self, data: str, condition: Condition = MAIN) -> list[str]:
+    def graders(self, data: str, condition: Condition | None = None) -> list[str]:
         """Return the graders to show for a data set."""
+        condition = condition or self.base
         found = {k.grader for k in self.keys if k.data == data and k.condition == condition}
         return grader_order(found | (set(GRADERS) if data in DATA else set()))
 
@@ -105,8 +119,9 @@ class Study:
         found = (record.metric(metric) for record in self.groups.get(key, []))
         return [value for value in found if value is not None]
 
-    def scores(self, metric: str, condition: Condition = MAIN) -> Scores:
+    def scores(self, metric: str, condition: Condition | None = None) -> Scores:
         """Return means over seeds by (data set, grader) and mixer."""
+        condition = condition or self.base
         found: Scores = {}
         for data in self.data():
             for grader in self.graders(data, condition):

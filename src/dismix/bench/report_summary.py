@@ -12,7 +12,7 @@ from dismix.bench.report_study import Study, grader_name, mixer_name
 from dismix.bench.tables import METRICS, OURS, Metric
 from dismix.bench.tables_costs import seconds_text
 from dismix.bench.tables_statistics import NONE, Outcome, focus, judge, p_text
-from dismix.bench.tables_studies import STUDIES
+from dismix.bench.tables_studies import STUDIES, condition_words
 
 _MOST_NAMED = 8
 
@@ -84,6 +84,8 @@ def _wins(study: Study, outcomes: list[Outcome]) -> Iterable[str]:
     if not ours:
         yield "No mixer was run, so there is nothing to compare."
         return
+    if study.base != MAIN:
+        yield f"All of this is under one condition: {condition_words(study.base)}."
     if all(outcome.strongest is None for outcome in outcomes):
         yield f"{mixer_name(ours)} was run without any other mixer to compare it with."
     for outcome in outcomes:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from dismix.bench.paper import data_key
-from dismix.bench.report_data import MAIN, Predictions, Record
+from dismix.bench.report_data import Predictions, Record
 from dismix.bench.report_study import Study
 from dismix.bench.tables import METRICS, Table, draw_grid
 from dismix.bench.tables_statistics import comparison_table, judge
@@ -84,7 +84,8 @@ def study_without(study: Study, left: LeftOut) -> Study:
     """Return the main runs of the named data sets, judged on the images that are kept."""
     found = []
     for record in study.records:
-        if record.kind == "grader" and record.condition == MAIN and record.data in left.images:
+        usual = record.kind == "grader" and record.condition == study.base
+        if usual and record.data in left.images:
             judged = _judged(record, left.images[record.data])
             found += [] if judged is None else [judged]
     return Study(found)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dismix.bench.report_data import MAIN, Key, Record, data_order, grader_order, mixer_order
+from dismix.bench.report_data import Record, data_order, grader_order, mixer_order
 from dismix.bench.report_study import Study, grader_name, mixer_name
 from dismix.bench.tables import ACCURACY, NOT_RUN, Cell, Table
 
@@ -47,7 +47,7 @@ def overheads(study: Study) -> list[Overhead]:
     """
     timed = [r for r in study.records if r.kind == "overhead" and r.status == "done"]
     if not timed:
-        timed = [r for key, rs in study.groups.items() if key.condition == MAIN for r in rs]
+        timed = [r for key, rs in study.groups.items() if key.condition == study.base for r in rs]
     groups: dict[tuple[str, str], dict[str, list[Record]]] = {}
     for record in timed:
         groups.setdefault((record.data, record.grader), {}).setdefault(record.mixer, []).append(
@@ -63,10 +63,10 @@ def overheads(study: Study) -> list[Overhead]:
 def _of_setting(
     study: Study, data: str, grader: str, runs: Mapping[str, list[Record]]
 ) -> list[Overhead]:
-    bare = _seconds(study.groups.get(Key(data, grader, "none"), []))
+    bare = _seconds(study.groups.get(study.key(data, grader, "none"), []))
     found = []
     for mixer in mixer_order(runs):
-        seconds = _seconds(study.groups.get(Key(data, grader, mixer), []))
+        seconds = _seconds(study.groups.get(study.key(data, grader, mixer), []))
         given = [r.metric("overhead_percent") for r in runs[mixer]]
         percents = [value for value in given if value is not None]
         if percents:
@@ -88,7 +88,7 @@ def _of_setting(
 
 
 def _accuracy(study: Study, data: str, grader: str, mixer: str) -> float | None:
-    values = study.values(Key(data, grader, mixer), ACCURACY.key)
+    values = study.values(study.key(data, grader, mixer), ACCURACY.key)
     return float(np.mean(values)) if values else None
 
 
@@ -155,7 +155,7 @@ def budget_table(study: Study) -> Table:
     for data in study.data():
         seen_by = {}
         for mixer in study.mixers():
-            keys = [k for k in study.groups if k.condition == MAIN]
+            keys = [k for k in study.groups if k.condition == study.base]
             runs = [r for k in keys if (k.data, k.mixer) == (data, mixer) for r in study.groups[k]]
             if not runs:
                 continue
@@ -202,7 +202,7 @@ def boundary_errors(study: Study, data: str, grader: str) -> dict[str, dict[str,
     found: dict[str, dict[str, float]] = {}
     for mixer in study.mixers():
         steps: dict[str, list[float]] = {}
-        for record in study.groups.get(Key(data, grader, mixer), []):
+        for record in study.groups.get(study.key(data, grader, mixer), []):
             for step, value in (record.content["metrics"].get("boundary_errors") or {}).items():
                 if value is not None:
                     steps.setdefault(step, []).append(float(value))
@@ -231,7 +231,7 @@ def boundary_table(study: Study) -> Table | None:
             values = {m: found[m][step] for m in mixers if step in found.get(m, {})}
             cells = []
             for mixer in mixers:
-                ids = tuple(r.id for r in study.groups.get(Key(data, grader, mixer), []))
+                ids = tuple(r.id for r in study.groups.get(study.key(data, grader, mixer), []))
                 if mixer not in values:
                     cells.append(Cell(NOT_RUN, missing=True))
                     continue

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dismix.bench.counting import Comparison, Setting, compare_all
-from dismix.bench.report_data import MAIN, Condition, Key, mixer_order
+from dismix.bench.report_data import Key, mixer_order
 from dismix.bench.report_study import Study, grader_name, mixer_name
 from dismix.bench.statistics import bootstrap, sign_flip_test, signed_rank
 from dismix.bench.tables import METRICS, OURS, Cell, Metric, Table
@@ -42,10 +42,10 @@ def baselines(study: Study, ours: str) -> list[str]:
     return [m for m in mixer_order({key.mixer for key in study.groups}) if m not in (ours, NONE)]
 
 
-def judge(study: Study, metric: Metric, condition: Condition = MAIN) -> Outcome:
-    """Compare over the settings of a condition."""
+def judge(study: Study, metric: Metric) -> Outcome:
+    """Compare over the settings of the base condition."""
     ours = focus(study)
-    scores = study.scores(metric.key, condition)
+    scores = study.scores(metric.key)
     found = compare_all(scores, ours, baselines(study, ours), higher=metric.higher)
     alone = compare_all(scores, ours, [NONE], higher=metric.higher)
     return Outcome(metric, found[0] if found else None, tuple(found), alone[-1] if alone else None)
@@ -102,7 +102,9 @@ def duel_table(study: Study, outcome: Outcome, draws: int = 2000) -> Table:
     metric, ours = outcome.metric, focus(study)
     rows = []
     for duel in () if outcome.strongest is None else outcome.strongest.duels:
-        mine, other = (Key(duel.setting[0], duel.setting[1], m) for m in (ours, duel.opponent))
+        mine, other = (
+            study.key(duel.setting[0], duel.setting[1], m) for m in (ours, duel.opponent)
+        )
         gains = study.image_gains(mine, other, metric.key)
         interval, value, images = "no predictions", None, ""
         if gains is not None:
@@ -152,7 +154,7 @@ def heat_table(study: Study, metric: Metric) -> Table:
             if gain is None:
                 cells.append(Cell("not run", missing=True))
                 continue
-            keys = [Key(setting[0], setting[1], m) for m in (ours, other)]
+            keys = [study.key(setting[0], setting[1], m) for m in (ours, other)]
             ids = tuple(r.id for key in keys for r in study.groups[key])
             tone = max(-1.0, min(1.0, gain / most)) if most else 0.0
             cells.append(Cell(metric.gain(gain), gain, ids, tone=tone))
@@ -170,9 +172,9 @@ def seed_table(study: Study, metric: Metric) -> Table | None:
     ours = focus(study)
     rows = []
     for key in sorted(study.groups, key=lambda k: _order(study, k)):
-        if key.mixer == ours or key.condition != MAIN:
+        if key.mixer == ours or key.condition != study.base:
             continue
-        mine = Key(key.data, key.grader, ours)
+        mine = study.key(key.data, key.grader, ours)
         gains = study.seed_gains(mine, key, metric.key, higher=metric.higher)
         if len(gains) < FEW_SEEDS:
             continue

@@ -36,6 +36,11 @@ class StudySpec:
         """Return whether any setting of it was tried or planned."""
         return any(self.select(key) for key in study.keys)
 
+    def is_main_table(self, study: Study) -> bool:
+        """Return whether the main table already shows all of it."""
+        keys = [key for key in study.keys if self.select(key)]
+        return study.base != MAIN and all(key.condition == study.base for key in keys)
+
     def tables(self, study: Study) -> list[Table]:
         """Return its tables."""
         return [
@@ -106,9 +111,15 @@ def _is_extreme(key: Key) -> bool:
 
 def main_grid(study: Study) -> Grid:
     """Return the grid of the main table."""
-    columns = _mixers(study, _is_main, ("none", *PAPER_MIXERS))
+    columns = _mixers(study, lambda key: key.condition == study.base, ("none", *PAPER_MIXERS))
     rows = [Row(data, g) for data in study.data() for g in study.graders(data)]
-    return Grid("main", "Main table", rows, columns, MAIN, "main")
+    if study.base == MAIN:
+        return Grid("main", "Main table", rows, columns, MAIN, "main")
+    # A study under one condition alone, such as few images: that is then the main table.
+    words = condition_words(study.base)
+    title = words[:1].upper() + words[1:]
+    scarce = study.base == replace(MAIN, scarcity=_SCARCE)
+    return Grid("main", title, rows, columns, study.base, "scarcity" if scarce else "")
 
 
 def _scarcity(study: Study) -> list[Grid]:
@@ -230,7 +241,11 @@ STUDIES = (
 
 def other_tables(study: Study) -> list[Table]:
     """Return every setting that no study of the paper shows, beside the usual one."""
-    odd = [k for k in study.keys if not any(spec.select(k) for spec in STUDIES)]
+    odd = [
+        k
+        for k in study.keys
+        if k.condition != study.base and not any(spec.select(k) for spec in STUDIES)
+    ]
     conditions = sorted({k.condition for k in odd}, key=condition_words)
     tables = []
     for number, condition in enumerate(conditions):
