@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from dismix.bench.derive import sha
@@ -120,7 +120,6 @@ class Study:
         generators: Those that runs need, by id.
         data: Derived data by key.
         absent: Names of the plan's data sets that were not given.
-        notes: What else is worth saying.
     """
 
     plan: str
@@ -129,7 +128,6 @@ class Study:
     generators: Mapping[str, GeneratorSpec]
     data: Mapping[str, DataSpec]
     absent: tuple[str, ...] = ()
-    notes: tuple[str, ...] = field(default=())
 
 
 def short_id(value: Any) -> str:

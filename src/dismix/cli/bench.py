@@ -196,7 +196,7 @@ def run(
         )  # fmt: skip
     for line in found.errors:
         typer.echo(f"failed {line}", err=True)
-    typer.echo(f"{found} -> {folder.root / 'records'}")
+    typer.echo(f"{found} -> {output / 'records'}")
     if found.failed:
         raise typer.Exit(1)
 

@@ -74,7 +74,10 @@ class Processes:
 
     def _hired(self) -> _Worker:
         ours, theirs = self._context.Pipe()
+        # What the user set holds; sums depend on the number of threads, in the last digits.
+        given = os.environ.get("OMP_NUM_THREADS", "")
         threads = max(1, (os.cpu_count() or 1) // self.at_once)
+        threads = int(given) if given.isdecimal() else threads
         process = self._context.Process(target=_work, args=(theirs, threads), daemon=True)
         process.start()
         theirs.close()
