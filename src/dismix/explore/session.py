@@ -146,14 +146,12 @@ class Session:
             free = model.latents(image)
             ordinal, nonordinal = model.quantized(free)
             reading = self._reading(ordinal.codes)
-            latents = free
+            codes = Codes(ordinal.codes.float(), nonordinal.codes.float())
             if levels is not None:
-                levels = levels.to(self.device)
-                latents = model.latents(image, levels)
-                ordinal, nonordinal = model.quantized(latents, levels)
+                told = model.encode(image, levels.to(self.device))
+                codes = Codes(told.ordinal.float(), told.nonordinal.float())
         rank = max(range(self.num_ranks), key=(subject.law or reading).__getitem__)
-        codes = Codes(ordinal.codes.float(), nonordinal.codes.float())
-        return Encoded(codes, latents.ordinal.float(), reading, rank)
+        return Encoded(codes, free.ordinal.float(), reading, rank)
 
     def _reading(self, ordinal: Tensor) -> tuple[float, ...]:
         logits = self.model.ordinal_classifier(ordinal).float()
@@ -201,8 +199,7 @@ class Session:
         if not recipe.regenerated:
             return asked
         picture = self._decoder(Codes(asked, start.codes.nonordinal)).clamp(-1, 1)
-        again = self.model.latents(picture, levels)
-        return self.model.quantized(again, levels)[0].codes.float()
+        return self.model.encode(picture, levels).ordinal.float()
 
     def _levels(self, rank: float) -> Tensor:
         if not 0 <= rank <= self.num_ranks - 1:

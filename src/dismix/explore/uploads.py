@@ -42,7 +42,7 @@ def read_upload(data: bytes, library: Library) -> Subject:
     if min(pixels.shape[:2]) < 8:
         raise DisMixError("the picture is only a few pixels large", cure="give a larger one")
     small = resize(pixels, settings.size, settings.fit)
-    unit = torch.from_numpy(np.ascontiguousarray(small.transpose(2, 0, 1)))
+    unit = torch.from_numpy(np.array(small.transpose(2, 0, 1), order="C"))
     key = f"{UPLOAD}/{hashlib.sha256(data).hexdigest()[:32]}"
     return Subject(key, "your picture", library.prepared(unit[None])[0], None)
 
