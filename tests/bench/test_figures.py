@@ -61,7 +61,8 @@ def test_no_map_of_random_features(tmp_path, groups):
         with pytest.raises(DisMixError, match="needs a trained backbone"):
             make_feature_map(tmp_path, groups, 3, **options)
     with pytest.raises(DisMixError, match="absent"):
-        make_feature_map(tmp_path, groups, 3, weights=tmp_path / "absent.safetensors")
+        absent = tmp_path / "absent.safetensors"
+        make_feature_map(tmp_path, groups, 3, backbone="tf_efficientnet_lite0", weights=absent)
     assert not (tmp_path / "figures").exists()
 
 

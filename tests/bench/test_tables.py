@@ -13,7 +13,13 @@ from dismix.bench.report_study import Study, read_study
 from dismix.bench.tables import ACCURACY, FAILED, MAE, NOT_RUN
 from dismix.bench.tables_costs import boundary_table, budget_table, overhead_table, overheads
 from dismix.bench.tables_generator import generator_table
-from dismix.bench.tables_statistics import duel_table, heat_table, judge, seed_table
+from dismix.bench.tables_statistics import (
+    duel_table,
+    heat_table,
+    judge,
+    judge_everywhere,
+    seed_table,
+)
 from dismix.bench.tables_studies import STUDIES, condition_words, other_tables
 from dismix.errors import DisMixError
 
@@ -226,6 +232,19 @@ def test_duels_have_intervals_over_the_images_both_graded(tmp_path):
     heat = heat_table(study, MAE)
     assert cell(heat, "Mixup", "d", "CLOC").text == "+0.300"
     assert cell(heat, "no mixing", "d", "CLOC").tone < 0 < cell(heat, "Mixup", "d", "CLOC").tone
+
+
+def test_conditions_are_settings_too(lab):
+    for mixer in ("mixup", "dismix"):
+        lab.grader("koa", "cloc", mixer, 0)
+        lab.grader("koa", "cloc", mixer, 0, labels="clean")
+        lab.grader("koa", "cloc", mixer, 0, scarcity=0.1)
+    # Without a rival it is no setting.
+    lab.grader("koa", "cloc", "dismix", 0, policies="order_swap")
+    study = read_study(lab.folder)
+    assert len(judge(study, ACCURACY).strongest.duels) == 1
+    assert len(judge_everywhere(study, ACCURACY).strongest.duels) == 3
+    assert judge_everywhere(_run({"dismix": 3, "mixup": 2}, lab.folder / "one"), MAE) is None
 
 
 def test_seeds_are_paired_by_number(tmp_path):

@@ -211,9 +211,10 @@ def not_run(study: Study) -> Iterable[str]:
         yield from _absent_parts(study)
     else:
         yield "None of the paper's data sets was run: these are other data."
-    for spec in STUDIES:
-        if not spec.was_run(study):
-            yield f"{spec.title}: not run."
+    absent = [s.title.lower() for s in STUDIES if not s.was_run(study)]
+    absent = [title for title in absent if study.base == MAIN or title != "main table"]
+    if absent:
+        yield f"Studies of the paper: {', '.join(absent)}: not run."
     kinds = {r.kind for r in study.records}
     for kind, words in (("generator", "Probes of generators"), ("overhead", "Time of mixing")):
         if kind not in kinds:

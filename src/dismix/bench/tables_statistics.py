@@ -1,9 +1,9 @@
 """Who wins and how sure that is, as tables: over settings, over test images, over seeds."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dismix.bench.counting import Comparison, Setting, compare_all
+from dismix.bench.counting import Comparison, Scores, Setting, compare_all
 from dismix.bench.report_data import Key, mixer_order
 from dismix.bench.report_study import Study, grader_name, mixer_name
 from dismix.bench.statistics import bootstrap, sign_flip_test, signed_rank
@@ -45,10 +45,28 @@ def baselines(study: Study, ours: str) -> list[str]:
 def judge(study: Study, metric: Metric) -> Outcome:
     """Compare over the settings of the base condition."""
     ours = focus(study)
-    scores = study.scores(metric.key)
-    found = compare_all(scores, ours, baselines(study, ours), higher=metric.higher)
+    return _outcome(metric, study.scores(metric.key), ours, baselines(study, ours))
+
+
+def judge_everywhere(study: Study, metric: Metric) -> Outcome | None:
+    """Compare over all conditions at once; None where there is but one."""
+    ours = focus(study)
+    scores: dict[Setting, dict[str, float]] = {}
+    conditions = {key.condition for key in study.groups if key.mixer == ours}
+    for condition in sorted(conditions, key=repr):
+        for setting, row in study.scores(metric.key, condition).items():
+            if ours in row and len(row) > 1:
+                scores[*setting, repr(condition)] = row
+    if len({setting[-1] for setting in scores}) < 2:
+        return None
+    return _outcome(metric, scores, ours, baselines(study, ours))
+
+
+def _outcome(metric: Metric, scores: Scores, ours: str, others: list[str]) -> Outcome:
+    found = compare_all(scores, ours, others, higher=metric.higher)
     alone = compare_all(scores, ours, [NONE], higher=metric.higher)
-    return Outcome(metric, found[0] if found else None, tuple(found), alone[-1] if alone else None)
+    strongest = found[0] if found else None
+    return Outcome(metric, strongest, tuple(found), alone[-1] if alone else None)
 
 
 def p_text(p: float) -> str:
@@ -215,6 +233,12 @@ def statistics_tables(study: Study) -> list[Table]:
     tables: list[Table] = []
     outcomes = [judge(study, metric) for metric in METRICS]
     tables += [comparison_table(o) for o in outcomes if o.comparisons or o.against_none]
+    everywhere = [judge_everywhere(study, metric) for metric in METRICS]
+    for outcome in everywhere:
+        if outcome is not None and outcome.comparisons:
+            table = comparison_table(outcome)
+            caption = f"{outcome.metric.title} over settings of all conditions"
+            tables.append(replace(table, key=f"{table.key}-everywhere", caption=caption))
     tables += [duel_table(study, o) for o in outcomes if o.strongest is not None]
     tables += _present([seed_table(study, metric) for metric in METRICS])
     return tables
