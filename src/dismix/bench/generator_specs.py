@@ -12,6 +12,7 @@ from dismix.data.digest import file_digest
 from dismix.errors import DisMixError
 from dismix.generator.ablations import list_ablations
 from dismix.generator.config import GeneratorConfig
+from dismix.generator.model import WEIGHTS_FILE, Generator
 from dismix.generator.start_run import choose_recipe
 from dismix.generator.weights import find_weights
 from dismix.registry import near_names
@@ -80,11 +81,12 @@ def given_generator(run: Path, data: DataSpec) -> GeneratorSpec:
     Raises:
         DisMixError: Another number of ranks.
     """
-    digest, ranks = (
-        _read(str(run), (run / "generator.safetensors").stat().st_mtime_ns)
-        if (run / "generator.safetensors").is_file()
-        else _absent(run)
-    )
+    weights = run / WEIGHTS_FILE
+    if not weights.is_file():
+        raise DisMixError(
+            "no trained generator here", file=run, cure="train one with `dismix generator train`"
+        )
+    digest, ranks = _read(str(run), weights.stat().st_mtime_ns)
     if ranks != len(data.ranks):
         raise DisMixError(
             f"grades {ranks} ranks, '{data.name}' has {len(data.ranks)}",
@@ -97,15 +99,8 @@ def given_generator(run: Path, data: DataSpec) -> GeneratorSpec:
     )
 
 
-def _absent(run: Path) -> tuple[str, int]:
-    raise DisMixError(
-        "no trained generator here", file=run, cure="train one with `dismix generator train`"
-    )
-
-
 @functools.cache
 def _read(run: str, changed: int) -> tuple[str, int]:
-    from dismix.generator.model import Generator
     from dismix.mixing.encoding import generator_digest
 
     model = Generator.load(run)

@@ -69,22 +69,25 @@ def _outcome(
 
 
 def _record(folder: BenchFolder, job: Job, progress: Progress | None) -> dict[str, Any]:
-    spec = job["spec"]
-    empty: dict[str, Any] = {
-        "wall_s": None, "generator_s": None, "images_seen": None, "peak_memory_mib": None,
-        "metrics": {}, "predictions": None,
-    }  # fmt: skip
-    error, found = None, empty
+    error, found = None, dict[str, Any]()
     try:
-        found = empty | _measured(folder, job, progress)
+        found = _measured(folder, job, progress)
     except Exception:
         error = _placeless(traceback.format_exc(), folder)
         _free_memory()
+    return _assembled(job["spec"], found, error)
+
+
+def _assembled(
+    spec: Mapping[str, Any], found: Mapping[str, Any], error: str | None
+) -> dict[str, Any]:
+    """Return a whole record; what was not measured is None."""
+    measured = dict.fromkeys(("wall_s", "generator_s", "images_seen", "peak_memory_mib"))
     return {
         "format": FORMAT, "id": spec["id"], "kind": spec["kind"], "plan": spec["plan"],
         "status": "done" if error is None else "failed", "factors": spec["factors"],
-        "config": spec["config"], "seed": spec["seed"], "provenance": _provenance(), **found,
-        "error": error,
+        "config": spec["config"], "seed": spec["seed"], "provenance": _provenance(),
+        **measured, "metrics": {}, "predictions": None, **found, "error": error,
     }  # fmt: skip
 
 
@@ -144,13 +147,10 @@ def lost_record(job: Job, reason: str) -> Outcome:
     if job["type"] == "generator":
         return _outcome(job, job["generator"]["id"], "failed", error=reason)
     folder, spec = BenchFolder(job["folder"], job.get("work")), job["spec"]
-    record = {
-        "format": FORMAT, "id": spec["id"], "kind": spec["kind"], "plan": spec["plan"],
-        "status": "failed", "factors": spec["factors"], "config": spec["config"],
-        "seed": spec["seed"], "provenance": _provenance(), "wall_s": None, "generator_s": None,
-        "images_seen": None, "peak_memory_mib": None, "metrics": {}, "predictions": None,
-        "error": reason,
-    }  # fmt: skip
-    folder.write_record(record)
-    folder.note("failed", spec["id"])
+    with folder.lock(f"run-{spec['id']}"):
+        if folder.status(spec["id"]) == "done":
+            # It died after its work was done.
+            return _outcome(job, spec["id"], "known")
+        folder.write_record(_assembled(spec, {}, reason))
+        folder.note("failed", spec["id"])
     return _outcome(job, spec["id"], "failed", error=reason)
