@@ -58,7 +58,7 @@ def train_one(args: argparse.Namespace, method: str, seed: int) -> None:
     }  # fmt: skip
     settings = choose_settings(method, changes=changes)
     manifest = prepare(args.data, args.work, args.split_seed)
-    run, start = args.work / f"{method}-{seed}", time.perf_counter()
+    run, start = args.work / f"{method}-{args.mix or 'none'}-{seed}", time.perf_counter()
     train_grader(
         manifest, run, settings, seed=seed, resume=True, cache=args.work / "cache", mix=args.mix,
         generator=args.generator,

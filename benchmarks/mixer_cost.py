@@ -71,7 +71,6 @@ class Bench:
     def __init__(self, args: argparse.Namespace, device: torch.device) -> None:
         self.args, self.device = args, device
         self.gpu = device.type == "cuda"
-        torch.backends.cudnn.benchmark = True
         torch.manual_seed(0)
         self.grader: Grader = create_grader(
             args.method, backbone=args.backbone, weights=None, num_ranks=RANKS

@@ -68,7 +68,6 @@ class Trainer:
             method, num_ranks=engine.num_ranks, backbone=args.backbone, weights=None
         ).to(self.device)
         if self.gpu:
-            torch.backends.cudnn.benchmark = True
             self.grader.backbone.to(memory_format=torch.channels_last)
         self.grader.train()
         self.stage = self.grader.stages[-1]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dismix.cli.options import ManifestPath, Quiet, Seed
+from dismix.cli.options import Device, ManifestPath, Quiet, Seed
 
 app = typer.Typer(no_args_is_help=True, help="The generator: train it, report on it.")
 
@@ -105,7 +105,7 @@ def report(
     manifest: Annotated[
         Path | None, typer.Option(help="Data to judge on; what the run was trained on if absent.")
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
     """Write a page: pictures, reconstruction, probes, code maps and curves."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dismix.cli.options import Quiet, Seed
+from dismix.cli.options import Device, Quiet, Seed
 
 app = typer.Typer(no_args_is_help=True, help="Mixing: encode, look, write, measure.")
 
@@ -15,27 +15,6 @@ Data = Annotated[
     Path | None,
     typer.Option("--manifest", help="Data to mix; what the run was trained on if absent."),
 ]
-
-
-def _usable(device: str) -> str:
-    """Return a device that is there, or say that it is not."""
-    if device == "cpu":
-        return device
-    import torch
-
-    from dismix.errors import DisMixError
-
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError):
-        raise DisMixError(
-            f"there is no device '{device}' here", column="--device",
-            cure="leave it out for the CPU; `dismix doctor` lists what there is",
-        ) from None  # fmt: skip
-    return device
-
-
-Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:1.", callback=_usable)]
 Policies = Annotated[
     list[str] | None,
     typer.Option(
@@ -74,7 +53,7 @@ class Figure(StrEnum):
 def encode(
     run: Run,
     manifest: Data = None,
-    device: Device = "cpu",
+    device: Device = "auto",
     batch_size: Annotated[int, typer.Option(help="Images at once.", min=1)] = 64,
     quiet: Quiet = False,
 ) -> None:
@@ -105,7 +84,7 @@ def write(
     originals: Annotated[bool, typer.Option(help="List the original images too.")] = False,
     manifest: Data = None,
     seed: Seed = 0,
-    device: Device = "cpu",
+    device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
     """Write mixes as files: images, soft labels, provenance. Goes on after an interruption."""
@@ -133,7 +112,7 @@ def show(
     rank: Annotated[int, typer.Option(help="Rank of the anchor.", min=0)] = 1,
     manifest: Data = None,
     seed: Seed = 0,
-    device: Device = "cpu",
+    device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
     """Draw mixes: a pair under every policy, strips along lam, mixers side by side."""
@@ -164,7 +143,7 @@ def quality(
     pairs: Annotated[int, typer.Option(help="Pairs to mix.", min=2)] = 200,
     manifest: Data = None,
     seed: Seed = 0,
-    device: Device = "cpu",
+    device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
     """Measure mixes with a grader that took no part in training, beside Mixup and CutMix."""

@@ -15,6 +15,34 @@ Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress bar.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
+def usable_device(device: str) -> str:
+    """Return a device that is there, or say that it is not; "auto" is a GPU if there is one."""
+    if device == "cpu":
+        return device
+    import torch
+
+    from dismix.errors import DisMixError
+
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise DisMixError(
+            f"there is no device '{device}' here", column="--device",
+            cure="leave it out; `dismix doctor` lists what there is",
+        ) from None  # fmt: skip
+    return device
+
+
+Device = Annotated[
+    str,
+    typer.Option(
+        help="cpu, cuda or cuda:1; auto is a GPU if there is one.", callback=usable_device
+    ),
+]
+
+
 class OnError(StrEnum):
     """What to do with a file that cannot be read."""
 
