@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dismix.cli.mix import Device
+from dismix.cli.options import Device
 from dismix.cli.options import Quiet
 
 
