@@ -31,8 +31,8 @@ class Killer(threading.Thread):
         self.killed: list[str] = []
 
     def run(self) -> None:
-        end = time.monotonic() + 60
-        while time.monotonic() < end and not self.killed:
+        # As long as the test lives: on a busy machine a worker takes its time to start.
+        while not self.killed:
             time.sleep(0.02)
             lines = self.bench.log()
             ended = {line["id"] for line in lines if line["event"] == "done"}
