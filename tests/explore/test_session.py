@@ -129,7 +129,10 @@ def test_an_uploaded_training_file_is_read_as_the_run_read_it(session: Session, 
 
 def test_old_uploads_are_forgotten(bare: Callable[..., Session]) -> None:
     session = bare(3, 1)
+    first = session.upload(png_bytes(0)).key
+    session.make(Recipe(first))
     keys = [session.upload(png_bytes(seed)).key for seed in range(UPLOADS_KEPT + 1)]
+    assert not session._made
     assert session.subject(keys[-1]).pixels.shape == (1, 32, 32)
     with pytest.raises(DisMixError, match="no longer kept; upload it again"):
         session.subject(keys[0])
@@ -145,6 +148,7 @@ def test_provenance_makes_the_picture_again(session: Session) -> None:
         made = session.make(recipe)[0]
         text = json.dumps(describe_made(session, made))
         note = json.loads(text)
+        session._made.clear()
         again = session.make(read_recipe(note))[0]
         assert torch.equal(again.pixels, made.pixels)
         assert note["notice"].endswith("not for diagnosis.")
@@ -182,6 +186,14 @@ def test_unknown_pictures_and_grades(session: Session) -> None:
         session.make(Recipe("train/0", rank=9.0, severity=1.0))
     with pytest.raises(DisMixError, match="no grade nan"):
         session.make(Recipe("train/0", rank=float("nan"), severity=1.0))
+
+
+def test_made_pictures_are_remembered(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipes = [Recipe("train/0", "train/1", severity=k / 100) for k in range(3)]
+    first = session.make(*recipes, recipes[0])
+    assert first[0] is first[3]
+    monkeypatch.setattr(session, "decode", None)
+    assert session.make(recipes[2], recipes[0]) == [first[2], first[0]]
 
 
 def test_partner_has_a_neighbouring_rank(session: Session) -> None:

@@ -27,8 +27,8 @@ from dismix.mixing.encoding import inference
 from dismix.mixing.latents import conditions
 from dismix.mixing.policies import lerp
 
-#: Uploads and encodings that are remembered; older ones are forgotten.
-UPLOADS_KEPT, CODES_KEPT = 32, 64
+#: Uploads, encodings and made pictures that are remembered; older ones are forgotten.
+UPLOADS_KEPT, CODES_KEPT, MADE_KEPT = 32, 64, 64
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,7 @@ class Session:
         self._lock = threading.Lock()
         self._uploads: OrderedDict[str, Subject] = OrderedDict()
         self._codes: OrderedDict[str, Encoded] = OrderedDict()
+        self._made: OrderedDict[Recipe, Made] = OrderedDict()
 
     @property
     def device(self) -> torch.device:
@@ -113,8 +114,13 @@ class Session:
         with self._lock:
             self._uploads[subject.key] = subject
             while len(self._uploads) > UPLOADS_KEPT:
-                self._codes.pop(self._uploads.popitem(last=False)[0], None)
+                self._forget(self._uploads.popitem(last=False)[0])
         return subject
+
+    def _forget(self, key: str) -> None:
+        self._codes.pop(key, None)
+        for recipe in [r for r in self._made if key in (r.start, r.partner)]:
+            del self._made[recipe]
 
     def subject(self, key: str) -> Subject:
         """Return a picture by its key."""
@@ -159,7 +165,21 @@ class Session:
         return tuple((probs / probs.sum()).tolist())
 
     def make(self, *recipes: Recipe) -> list[Made]:
-        """Make pictures, decoded together."""
+        """Make pictures, decoded together; the last ones are remembered."""
+        with self._lock:
+            found = {recipe: self._made[recipe] for recipe in recipes if recipe in self._made}
+        missing = [recipe for recipe in dict.fromkeys(recipes) if recipe not in found]
+        if missing:
+            found |= dict(zip(missing, self._make(missing), strict=True))
+        with self._lock:
+            for recipe in recipes:
+                self._made[recipe] = found[recipe]
+                self._made.move_to_end(recipe)
+            while len(self._made) > MADE_KEPT:
+                self._made.popitem(last=False)
+        return [found[recipe] for recipe in recipes]
+
+    def _make(self, recipes: list[Recipe]) -> list[Made]:
         with inference(self.device):
             parts = [self._mixed(recipe) for recipe in recipes]
             pixels = self.decode(Codes.cat(parts))
