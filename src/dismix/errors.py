@@ -36,6 +36,13 @@ class DisMixError(Exception):
         if row is not None:
             place.append(f"row {row}")
         if column is not None:
-            place.append(f"column '{column}'")
+            place.append(_named(column, in_file=file is not None or row is not None))
         text = (", ".join(place) + ": " if place else "") + problem + (f"; {cure}" if cure else "")
         super().__init__(" ".join(text.split()))
+
+
+def _named(column: str, *, in_file: bool) -> str:
+    """Return what to call a column: an option and a setting are not columns of anything."""
+    if column.startswith("-"):
+        return column
+    return f"column '{column}'" if in_file else f"setting '{column}'"

@@ -301,3 +301,54 @@ def test_two_ranks_can_be_simulated(dismix, tmp_path):
     )
     assert code == 0
     assert "0->1 60%" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("train", "x"), "write dismix generator train or dismix grader train"),
+        (("data", "import", "s.xlsx", "-o", "m.csv"), "s.xlsx: is a spreadsheet; save it as CSV"),
+        (("data", "import", "names.csv", "-o", "m.csv"), "from low to high with --ranks"),
+        (("data", "import", "t.csv", "-o", "m.csv"), "--image COLUMN; choose one of file, grade"),
+        (("data", "import", "t.csv", "-o", "m.csv", "--image", "file", "--annotator", "x"),
+         "there is no column 'x'; name it with --annotator COLUMN"),
+        (("data", "split", "val.csv", "-o", "m.csv", "--val", "0.2"), "first with --merge-val"),
+        (("grader", "train", "x", "-o", "r", "--mix-set", "p=1"), "--mix-set: no mixer is chosen"),
+        (("grader", "train", "x", "-o", "r", "--mix", "cutmix", "--generator", "g"),
+         "--generator: the mixer is cutmix; add --mix dismix"),
+        (("mix", "encode", "x", "--device", "gpu"), "--device: there is no device 'gpu' here"),
+        (("grader", "train", "x", "-o", "r", "--set", "lr=fast"), "setting 'lr': 'fast' does not"),
+    ],
+)  # fmt: skip
+def test_newcomers_are_told_what_to_type(dismix, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.xlsx").write_bytes(b"PK\x03\x04")
+    (tmp_path / "names.csv").write_text("image,grade\na.png,mild\nb.png,severe\n")
+    (tmp_path / "t.csv").write_text("file,grade\na.png,0\n")
+    (tmp_path / "val.csv").write_text("image,split,grade\na.png,train,0\nb.png,val,1\n")
+    code, _, err = dismix(*arguments)
+    assert code == 2
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_no_epoch_is_no_training(dismix, tmp_path):
+    run = tmp_path / "run"
+    for bad in (("--epochs", "0"), ("--size", "8")):
+        code, _, err = dismix("generator", "train", tmp_path, "-o", run, "--arch", "tiny", *bad)
+        assert code == 2
+        assert bad[0] in err
+    assert not run.exists()
+
+
+def test_memory_that_is_used_up_is_one_line(dismix, monkeypatch, tmp_path):
+    import torch
+
+    def burst(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    monkeypatch.setattr("dismix.data.phantom.build_phantom", burst)
+    code, _, err = dismix("demo", "-q", "-o", tmp_path)
+    assert code == 2
+    assert err.startswith("error: memory is used up; try smaller batches")
+    assert len(err.splitlines()) == 1

@@ -77,7 +77,7 @@ def test_a_run_leaves_model_metrics_result_and_card(manifest, run):
 def test_runs_are_not_overwritten_and_resume_only_as_they_began(manifest, run):
     with pytest.raises(DisMixError, match="holds a run already; add --resume"):
         train_grader(manifest, run, quick(select="last,accuracy"), cpu=True)
-    with pytest.raises(DisMixError, match="was started with another settings"):
+    with pytest.raises(DisMixError, match="was started with other settings"):
         train_grader(manifest, run, quick(lr=0.5), cpu=True, resume=True)
     again = train_grader(manifest, run, quick(select="last,accuracy"), cpu=True, resume=True)
     assert again == json.loads((run / "result.json").read_text())

@@ -66,14 +66,14 @@ def test_rules_by_wrong_names():
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"epochs": "many"}, "column 'epochs': 'many' does not fit; give a whole number"),
-     ({"lr": "-1"}, "column 'lr': -1.0 is out of bounds; give numbers > 0"),
-     ({"epochs": 0}, "column 'epochs': 0 is out of bounds; give numbers >= 1"),
+    [({"epochs": "many"}, "setting 'epochs': 'many' does not fit; give a whole number"),
+     ({"lr": "-1"}, "setting 'lr': -1.0 is out of bounds; give numbers > 0"),
+     ({"epochs": 0}, "setting 'epochs': 0 is out of bounds; give numbers >= 1"),
      ({"rank_weights": "a,b"}, "numbers with commas between or balanced"),
-     ({"rank_weights": "-1,1"}, "column 'rank_weights'.* are no weights; give numbers that"),
+     ({"rank_weights": "-1,1"}, "setting 'rank_weights'.* are no weights; give numbers that"),
      ({"rank_weights": "0,0"}, "some above 0"), ({"rank_weights": "nan,1"}, "are no weights"),
-     ({"clip": "-1"}, "column 'clip': -1.0 is out of bounds"), ({"average": 2}, ">= 0 and <= 1"),
-     ({"dropout": "1.5"}, "column 'dropout': 1.5 is out of bounds; give numbers >= 0 and < 1"),
+     ({"clip": "-1"}, "setting 'clip': -1.0 is out of bounds"), ({"average": 2}, ">= 0 and <= 1"),
+     ({"dropout": "1.5"}, "setting 'dropout': 1.5 is out of bounds; give numbers >= 0 and < 1"),
      ({"augment": "maybe"}, "true or false"), ({"schedule": "cosin"}, "cosine or constant"),
      ({"momentum": "0.9"}, "unknown setting 'momentum' of 'ce'")],
 )  # fmt: skip

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -304,3 +305,11 @@ def test_a_killed_encoding_goes_on_where_it_was(
     monkeypatch.setattr(encoding, "make_records", original)
     fresh = make_run(tmp_path / "fresh", train=20)
     assert np.array_equal(encode_split(fresh, cache=cache, batch_size=2)._array, store._array)
+
+
+def test_colour_images_for_a_grey_generator_are_named(toy_run, tmp_path):
+    grey = read_manifest(encoding.run_manifest(toy_run))
+    colour = replace(grey, meta=replace(grey.meta, grey=not grey.meta.grey))
+    write_manifest(colour, tmp_path / "other.csv")
+    with pytest.raises(DisMixError, match=r"images, the generator was trained on .*--set grey="):
+        encode_split(toy_run, tmp_path / "other.csv")

@@ -10,18 +10,31 @@ from dismix.errors import DisMixError
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on stderr and exit code 2."""
-    from dismix.cli.app import app
+    from dismix.cli.app import app, groups_of
 
     # Pillow's own limits; files over ours get an error that names them.
     warnings.filterwarnings("ignore", message="Image size .* exceeds limit")
     warnings.showwarning = _show_warning
     try:
+        if len(sys.argv) > 1 and (found := groups_of(sys.argv[1])):
+            raise DisMixError(
+                f"there is no `dismix {sys.argv[1]}`", cure="write " + " or ".join(found)
+            )
         app()
     except DisMixError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
     except BrokenPipeError:
         _leave_quietly()
+    except (MemoryError, RuntimeError) as error:
+        # By name: torch's own class would have to be imported for every command.
+        if type(error).__name__ not in ("OutOfMemoryError", "MemoryError"):
+            raise
+        sys.stderr.write(
+            "error: memory is used up; try smaller batches (--set batch_size=16), a smaller --size,"
+            " or a machine with more\n"
+        )
+        sys.exit(2)
     except OSError as error:
         place = f"{error.filename2 or error.filename}: " if error.filename else ""
         sys.stderr.write(f"error: {place}{error.strerror or error}; check the path and the disk\n")

@@ -40,3 +40,18 @@ data.app.add_typer(annotators.app, name="annotators")
 app.command()(doctor.doctor)
 app.command()(demo.demo)
 app.command()(explore.explore)
+
+
+def groups_of(command: str) -> list[str]:
+    """Return where a command is found that was asked for without its group.
+
+    Example:
+        >>> groups_of("encode"), groups_of("demo")
+        (['dismix mix encode'], [])
+    """
+    found = []
+    for group in app.registered_groups:
+        members = group.typer_instance.registered_commands if group.typer_instance else []
+        names = [m.name or getattr(m.callback, "__name__", "") for m in members]
+        found += [f"dismix {group.name} {command}"] if command in names else []
+    return found

@@ -15,6 +15,11 @@ EXTRAS = {
     "parquet": ("pyarrow", "read and write Parquet manifests"),
     "annotators": ("krippendorff", "cross-check of Krippendorff's alpha"),
     "tensorboard": ("tensorboard", "training curves in TensorBoard"),
+    "export": ("onnxruntime", "write graders as ONNX files"),
+    "explore": ("gradio", "see and steer a run in the browser"),
+    "ray": ("ray", "run the benchmark on a cluster"),
+    "diffusemix": ("diffusers", "the mixer DiffuseMix"),
+    "docs": ("mkdocs-material", "build these pages"),
     "oracles": ("diffusers", "reference implementations for the tests"),
 }
 PACKAGES = ("torch", "torchvision", "timm", "accelerate", "lpips", "numpy", "scipy",

@@ -22,6 +22,9 @@ JudgeFile = Annotated[
 JudgeEpochs = Annotated[
     int | None, typer.Option(help="Passes of the judge's training; 0 does without.", min=0)
 ]
+Epochs = Annotated[int | None, typer.Option(help="Passes over the training split.", min=1)]
+# The discriminator's last layer finds no room in smaller pictures.
+Size = Annotated[int | None, typer.Option(help="Pixels a side.", min=16)]
 Cpu = Annotated[bool, typer.Option("--cpu", help="Do not use a GPU.")]
 
 
@@ -53,8 +56,8 @@ def train(
     run: Annotated[Path, typer.Option("-o", "--output", help="Run folder to fill.")],
     arch: Annotated[Arch, typer.Option(help="vq-f8 (the paper's), light, or tiny.")] = Arch.light,
     recipe: Annotated[str, typer.Option(help="paper or default.")] = "default",
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training split.")] = None,
-    size: Annotated[int | None, typer.Option(help="Pixels a side.")] = None,
+    epochs: Epochs = None,
+    size: Size = None,
     weights: Annotated[
         Path | None, typer.Option(help="Pretrained autoencoder to start from.", exists=True)
     ] = None,
@@ -162,8 +165,8 @@ def ablate(
     ] = None,
     arch: Annotated[Arch, typer.Option(help="vq-f8 (the paper's), light, or tiny.")] = Arch.light,
     recipe: Annotated[str, typer.Option(help="paper or default.")] = "default",
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training split.")] = None,
-    size: Annotated[int | None, typer.Option(help="Pixels a side.")] = None,
+    epochs: Epochs = None,
+    size: Size = None,
     weights: Annotated[
         Path | None, typer.Option(help="Pretrained autoencoder to start from.", exists=True)
     ] = None,

@@ -95,6 +95,7 @@ def train(
         "size": size, "select": select, "balanced": balanced or None,
         "rank_weights": rank_weights,
     }  # fmt: skip
+    _check_mixing(mix, generator, mix_settings)
     chosen = choose_settings(method, preset, {**pairs(settings), **_present(given)})
     options: dict[str, Any] = {
         "mix": mix, "mix_options": {k: _value(v) for k, v in pairs(mix_settings).items()},
@@ -116,6 +117,18 @@ def train(
         f"epoch {found['epoch']} by {found['select']}: validation {_line(found['validation'])} "
         f"-> {run}"
     )
+
+
+def _check_mixing(mix: str | None, generator: Path | None, options: list[str] | None) -> None:
+    """Refuse options that would have no effect: a baseline taken for a mixer is a bad surprise."""
+    from dismix.errors import DisMixError
+
+    if options and mix is None:
+        raise DisMixError("no mixer is chosen", column="--mix-set", cure="add --mix NAME")
+    if generator is not None and mix != "dismix":
+        raise DisMixError(
+            f"the mixer is {mix or 'none'}", column="--generator", cure="add --mix dismix"
+        )
 
 
 def _present(given: dict[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ _KINDS = "JPEG, PNG, WebP, TIFF, BMP or DICOM"
 _REDUCING_GAP = 3
 _DICOM_SUFFIXES = (".dcm", ".dicom")
 #: The part of a cure that speaks of the commands which decode.
-SKIP = "or leave it out (--on-error skip)"
+SKIP = "or drop its row (`dismix data prepare --on-error skip` lists all such files)"
 
 
 def decode_image(

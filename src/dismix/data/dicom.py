@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dismix.data.decode import Stream, too_large
+from dismix.data.decode import SKIP, Stream, too_large
 from dismix.errors import DisMixError
 
 _TAGS = [
@@ -48,7 +48,7 @@ _TAGS = [
     "SharedFunctionalGroupsSequence",
     "PerFrameFunctionalGroupsSequence",
 ]
-_DAMAGED = "export it again, or leave it out (--on-error skip)"
+_DAMAGED = f"export it again, {SKIP}"
 
 
 class MissingExtraError(DisMixError):
@@ -104,8 +104,7 @@ def _check(header: Any, name: str, max_pixels: int) -> None:
         raise DisMixError(
             "declares text burned into the image, which may name a person",
             file=name,
-            cure="black the text out and set BurnedInAnnotation to NO,"
-            " or leave it out (--on-error skip)",
+            cure=f"black the text out and set BurnedInAnnotation to NO, {SKIP}",
         )
 
 

@@ -59,7 +59,7 @@ def split_validation(manifest: Manifest, share: float = 0.15, *, seed: int) -> M
         raise DisMixError(
             "already has validation rows",
             file=manifest.path,
-            cure="use them, or merge them into train first (merge_splits, {'val': 'train'})",
+            cure="use them, or merge them into train first with --merge-val",
         )
     rows = _rows(manifest, "train")
     rank, group, keys = _strata(manifest, rows)

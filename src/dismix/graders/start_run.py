@@ -252,7 +252,7 @@ def claim(run: Path, described: dict[str, Any], resume: bool) -> None:
         changed = [k for k, value in described.items() if old.get(k) != value] if resume else []
         if changed:
             raise DisMixError(
-                f"was started with another {changed[0]}",
+                f"was started with {'other' if changed[0][-1] == 's' else 'another'} {changed[0]}",
                 file=path,
                 cure="resume with the same settings, or choose another folder",
             )

@@ -42,6 +42,7 @@ from dismix.progress import Progress
 
 PART, COUNT, LOCK = "codes.part", "part.json", "lock"
 _COMMIT_SECONDS = 1.0
+_COLOURS = {1: "grey", 3: "colour"}
 
 
 def generator_digest(model: Generator) -> str:
@@ -96,6 +97,14 @@ def training_rows(model: Generator, manifest: Manifest) -> Manifest:
             f"has {manifest.num_ranks} ranks, the generator {model.config.num_ranks}",
             file=manifest.path,
             cure="give the manifest the generator was trained on",
+        )
+    channels = 1 if manifest.meta.grey else 3
+    if channels != model.in_channels:
+        raise DisMixError(
+            f"holds {_COLOURS[channels]} images, the generator was trained on"
+            f" {_COLOURS[model.in_channels]} ones",
+            file=manifest.path,
+            cure=f"import them with --set grey={'true' if model.in_channels == 1 else 'false'}",
         )
     rows = manifest.split("train")
     if len(rows) == 0:

@@ -1,5 +1,6 @@
 """Between the caller's images and the generator's: normalisation, size and channels."""
 
+import warnings
 from collections.abc import Sequence
 
 import torch
@@ -28,6 +29,7 @@ class Normalisation:
         self.std = torch.as_tensor(std, dtype=torch.float32).view(1, -1, 1, 1)
         if not bool((self.std > 0).all()):
             raise DisMixError(f"std is {std}", cure="give numbers above 0")
+        self._looked = False
 
     def for_generator(self, images: Tensor, model: Generator) -> Tensor:
         """Return images as the generator takes them: [-1, 1], its size, its channels.
@@ -65,6 +67,22 @@ class Normalisation:
                     f"{name} has {values.shape[1]} numbers for images of {channels} channels",
                     cure="give one number, or one a channel",
                 )
+        if not self._looked:
+            self._looked = True
+            self._look(images)
+
+    def _look(self, images: Tensor) -> None:
+        """Warn of pixels on another scale; once, as looking makes a GPU wait."""
+        unit = images.float() * self.std.to(images.device) + self.mean.to(images.device)
+        low, high = (float(v) for v in unit.aminmax())
+        as_they_are = bool((self.mean == 0.5).all() and (self.std == 0.5).all())
+        if low < -0.5 or high > 1.5 or (as_they_are and 0.5 <= low < high <= 1):
+            found = f"{float(images.min()):.3g} to {float(images.max()):.3g}"
+            warnings.warn(
+                f"these images have pixels from {found}, which does not look like [-1, 1] or the"
+                " given mean and std; scale them, or give DisMix the mean and std of yours",
+                stacklevel=2,
+            )
 
 
 def _channels(images: Tensor, wanted: int) -> Tensor:

@@ -95,7 +95,10 @@ def test_grades_from_one_need_a_word(tmp_path: Path) -> None:
         ('image,grade\n"a.png,0\n', "is no regular table"),
         ("image,grade\n", "has no rows"),
         ("", "is empty"),
-        ("picture,grade\na.png,0\n", "there is no column 'image'; set image"),
+        (
+            "picture,grade\na.png,0\n",
+            "'image'; name it with --image COLUMN; choose one of",
+        ),
         ("image,note\na.png,0\n", "no column of grades was named"),
         ("image,grade\na.png,NA\n", "holds no grade at all"),
         ("image,split,grade\na.png,trian,0\n", "row 2, column 'split': unknown split 'trian'"),
@@ -115,7 +118,9 @@ def test_own_names_appear_in_messages(tmp_path: Path) -> None:
         table.read(path, image="id", grade="Level", annotators=("Dr A",), ranks=("0", "1"))
     with pytest.raises(DisMixError, match="both grade and an annotator"):
         table.read(path, image="id", grade="Level", annotators=("Level",))
-    with pytest.raises(DisMixError, match="no column 'Levle'; set grade: did you mean"):
+    with pytest.raises(
+        DisMixError, match="no column 'Levle'; name it with --grade COLUMN; did you mean"
+    ):
         table.read(path, image="id", grade="Levle")
 
 

@@ -52,6 +52,8 @@ def read_source(
     if not path.exists():
         raise DisMixError("no such file or folder", file=path, cure="correct the path")
     chosen = guess_source(path) if source is None else SOURCES[source]
+    if chosen is None and path.suffix.lower() in (".xlsx", ".xls", ".ods"):
+        raise DisMixError("is a spreadsheet", file=path, cure="save it as CSV and import that")
     if chosen is None:
         raise DisMixError(
             f"looks like none of the known layouts ({', '.join(SOURCES)})",

@@ -195,8 +195,14 @@ def parse_rank(
         file=file,
         row=row,
         column=column,
-        cure=f"write {scale}" + (f" or one of {', '.join(ranks)}" if named else ""),
+        cure=f"write {scale}" + _names_cure(number, ranks if named else ()),
     )
+
+
+def _names_cure(number: int | None, ranks: Sequence[str]) -> str:
+    if ranks:
+        return f" or one of {', '.join(ranks)}"
+    return ", or list the names from low to high with --ranks" if number is None else ""
 
 
 def compiled_group_pattern(text: str) -> re.Pattern[str] | None:

@@ -20,6 +20,13 @@ from dismix.data.sources.base import SOURCES, Source, is_image, parse_rank
 from dismix.errors import DisMixError
 from dismix.registry import near_names
 
+#: How a column is named on the command line.
+_OPTIONS = {
+    "annotator": "--set annotator=COLUMN",
+    "annotators": "--annotator COLUMN",
+    **{name: f"--{name} COLUMN" for name in ("image", "split", "group", "grade")},
+}
+
 
 @dataclass(frozen=True)
 class _Scale:
@@ -119,7 +126,7 @@ class _Columns:
                 f"there is no column '{name}'",
                 file=self.path,
                 row=1,
-                cure=f"set {option}: {near_names(name, self.names)}",
+                cure=f"name it with {_OPTIONS[option]}; {near_names(name, self.names)}",
             )
         return found
 
@@ -198,7 +205,10 @@ def _numbered(
     column = shown.get(columns[0], columns[0])
     used = table[columns].to_numpy(np.float64, na_value=np.nan)
     if np.isnan(used).all():
-        raise DisMixError("holds no grade at all", file=path, column=column)
+        raise DisMixError(
+            "holds no grade at all", file=path, column=column,
+            cure="write a whole number where an image was graded",
+        )  # fmt: skip
     low, high = int(np.nanmin(used)), int(np.nanmax(used))
     if scale.first == 0 and low == 1:
         raise DisMixError(
