@@ -35,12 +35,12 @@ def toy_recipe(**settings: Any) -> Recipe:
     return choose_recipe("default", "tiny", {**SMALL, **settings})
 
 
-def toy_training(recipe: Recipe, seed: int = 0) -> Training:
+def toy_training(recipe: Recipe, seed: int = 0, device: str = "cpu") -> Training:
     config = GeneratorConfig.from_dict(
         {**recipe.structure, "num_ranks": 3, "arch": "tiny", "image_size": 32}
     )
-    device = torch.device("cpu")
-    return build_training(config, recipe, toy_split(), seed=seed, device=device, perceptual=None)
+    where = torch.device(device)
+    return build_training(config, recipe, toy_split(), seed=seed, device=where, perceptual=None)
 
 
 def train_toy(

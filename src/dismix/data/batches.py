@@ -30,6 +30,7 @@ from dismix.data.store import ImageStore
 from dismix.data.transforms import augment, draw_augment, equalize, to_unit
 from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
+from dismix.transfer import onto
 
 
 @dataclass(frozen=True)
@@ -184,12 +185,12 @@ class Batches:
             # Targets may lie on another device than the index: each is moved once.
             target = None
             if self.target is not None:
-                target = self.target[index.to(self.target.probs.device)].to(self.device)
-            yield Batch(unit, target, index.to(self.device))
+                target = self.target[onto(index, self.target.probs.device)].to(self.device)
+            yield Batch(unit, target, onto(index, self.device))
 
     def _fetch(self, index: Tensor) -> Tensor:
         if isinstance(self.source, Tensor):
-            images = self.source[index.to(self.source.device)]
+            images = self.source[onto(index, self.source.device)]
         else:
             images = self.source[index]
         images = images.to(self.device, non_blocking=True)

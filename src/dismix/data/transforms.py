@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.nn.functional import grid_sample
 
 from dismix.errors import DisMixError
+from dismix.transfer import onto
 
 T = TypeVar("T")
 
@@ -101,13 +102,13 @@ def augment(images: Tensor, params: AugmentParams) -> Tensor:
     matrix = _matrix(params)
     if images.device.type == "cpu" and not images.requires_grad:
         return _resampled_on_cpu(images, matrix.cpu())
-    return _resampled(images, matrix.to(images.device))
+    return _resampled(images, onto(matrix, images.device))
 
 
 def _flipped(images: Tensor, params: AugmentParams) -> Tensor:
     for flip, axis in ((params.flip_h, -1), (params.flip_v, -2)):
         if bool(flip.any()):
-            chosen = flip.to(images.device).view(-1, 1, 1, 1)
+            chosen = onto(flip, images.device).view(-1, 1, 1, 1)
             images = torch.where(chosen, images.flip(axis), images)
     return images
 
@@ -129,7 +130,9 @@ def _steps(matrix: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
     x = torch.arange(width, device=matrix.device) - (width - 1) / 2
     y = torch.arange(height, device=matrix.device) - (height - 1) / 2
     # grid_sample counts from -1 to 1 along either axis, whatever its length in pixels.
-    scaled = matrix * torch.tensor([[2 / width], [2 / height]], device=matrix.device)
+    sizes = torch.full((2, 1), 2 / width, device=matrix.device)
+    sizes[1].fill_(2 / height)
+    scaled = matrix * sizes
     return scaled[:, :, :1] * x, scaled[:, :, 1:] * y
 
 

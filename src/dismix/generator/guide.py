@@ -23,6 +23,7 @@ from dismix.generator.images import SplitImages
 from dismix.generator.losses import sor
 from dismix.generator.seeding import seeded
 from dismix.generator.trunk import LITE0, ConvTrunk, details, start_lite0, without_colour
+from dismix.transfer import onto
 
 GuideKind = Literal["conv", "lite0"]
 # Layers of the small trunk up to its maps of 16 x 16 for pictures of 64 pixels.
@@ -64,6 +65,10 @@ class ViewDraws:
     def first(self, count: int) -> "ViewDraws":
         """Return the views of the first ``count`` images."""
         return ViewDraws(self.matrix[:count], self.noise[:count], self.seed)
+
+    def to(self, device: torch.device) -> "ViewDraws":
+        """Move to a device."""
+        return ViewDraws(onto(self.matrix, device), onto(self.noise, device), self.seed)
 
     def last(self, count: int) -> "ViewDraws":
         """Return the views of the last ``count`` images."""
@@ -210,7 +215,7 @@ def train_guide(
             guide.train()
             for batch in batches:
                 assert batch.target is not None
-                seen = view(batch.images, draw_views(len(batch), rng, noise_to))
+                seen = view(batch.images, draw_views(len(batch), rng, noise_to).to(device))
                 with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
                     logits = guide(seen)
                 loss = sor(logits, batch.target.levels)

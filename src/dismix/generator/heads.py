@@ -6,6 +6,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from dismix.transfer import onto
+
 ClassifierInput = Literal["flatten", "pool", "conv"]
 Reader = Literal["flatten", "pool", "conv", "deep"]
 
@@ -78,6 +80,11 @@ class Perturbation:
     hidden: Tensor | None = None
     noise: Tensor | None = None
     scale: float = 0.0
+
+    def to(self, device: torch.device) -> "Perturbation":
+        """Move to a device."""
+        hidden, noise = (None if x is None else onto(x, device) for x in (self.hidden, self.noise))
+        return Perturbation(hidden, noise, self.scale)
 
     def __call__(self, codes: Tensor) -> Tensor:
         """Return the perturbed codes (B, D, h, w)."""

@@ -1,6 +1,7 @@
 """The generator's losses, all in float32 whatever autocast says."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -156,10 +157,17 @@ def combine(
         for name in values:
             if name not in fixed:
                 raise DisMixError(f"no weight for '{name}'", cure=near_names(name, [*fixed]))
-        shares = {name: torch.tensor(float(fixed[name]), device=device) for name in values}
+        known = _on_device(tuple(float(fixed[name]) for name in values), device)
+        shares = dict(zip(values, known.unbind(), strict=True))
     total = torch.stack([shares[name] * value for name, value in values.items()]).sum()
     parts = {name: value.detach() for name, value in values.items()}
     return {"loss": total, **parts, **{f"w_{name}": w.detach() for name, w in shares.items()}}
+
+
+@lru_cache(maxsize=16)
+def _on_device(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """Return fixed numbers as a tensor, copied once: each copy makes a GPU wait."""
+    return torch.tensor(values, device=device)
 
 
 def first_non_finite(terms: Mapping[str, Tensor]) -> str | None:

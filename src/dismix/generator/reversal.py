@@ -42,7 +42,9 @@ def reverse_gradient(x: Tensor, strength: float | Tensor = 1.0) -> Tensor:
         >>> x.grad
         tensor([-1.5000])
     """
-    strength = torch.as_tensor(strength, dtype=torch.float32, device=x.device)
+    if not isinstance(strength, Tensor):
+        # Filled on the device: a copy from the CPU would wait for it.
+        strength = torch.full((), strength, dtype=torch.float32, device=x.device)
     reversed_x: Tensor = _Reverse.apply(x, strength)  # type: ignore[no-untyped-call]
     return reversed_x
 

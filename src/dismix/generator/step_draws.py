@@ -9,6 +9,7 @@ from torch import Tensor
 from dismix.generator.guide import ViewDraws, draw_views
 from dismix.generator.heads import Perturbation
 from dismix.generator.model import Generator
+from dismix.transfer import onto
 
 # Share of the mixes of z_n that are whole swaps, as the policy order_swap makes them.
 P_SWAP = 0.4
@@ -63,8 +64,16 @@ class StepDraws:
 
     def to(self, device: torch.device) -> "StepDraws":
         """Move to a device."""
-        parts = {name: getattr(self, name).to(device) for name in ("uncond", "asked", "lam")}
-        return replace(self, **parts)
+        hidden = self.perturbation
+        return replace(
+            self,
+            uncond=onto(self.uncond, device),
+            asked=onto(self.asked, device),
+            lam=onto(self.lam, device),
+            gains=onto(self.gains, device),
+            views=self.views.to(device),
+            perturbation=None if hidden is None else hidden.to(device),
+        )
 
 
 def draw_step(model: Generator, batch: int, generator: torch.Generator) -> StepDraws:

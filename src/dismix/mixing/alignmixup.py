@@ -17,10 +17,11 @@ from torch import Tensor
 
 from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
-from dismix.mixing.base import Draws, ModelAccess, onto
+from dismix.mixing.base import Draws, ModelAccess
 from dismix.mixing.hooks import HiddenMixer, blend_rows, hidden_layers
 from dismix.mixing.manifold_mixup import mix_features
 from dismix.mixing.pairs import Blend, draw_beta
+from dismix.transfer import onto
 
 # How often the change of the potentials is looked at; on a GPU that means waiting.
 _LOOK = 5

@@ -21,6 +21,7 @@ from dismix.labels import OrdinalTarget
 from dismix.mixing.info import Mixed, MixInfo
 from dismix.mixing.pairing import PairingRule, Partners, find_partners, pairing_rule
 from dismix.mixing.targets import check_form, in_form, unimodal
+from dismix.transfer import onto
 
 Targets = Tensor | OrdinalTarget | Sequence[int]
 PMode = Literal["sample", "batch"]
@@ -50,13 +51,6 @@ class Draws:
     def pair_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return ``rows`` and ``partner`` on a device."""
         return onto(self.rows, device), onto(self.partner, device)
-
-
-def onto(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy a small tensor to a device without waiting for what the device is doing."""
-    if device.type == "cuda" and tensor.device.type == "cpu":
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,11 @@ from torch import Tensor
 
 from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
-from dismix.mixing.base import Draws, Mixer, ModelAccess, onto
+from dismix.mixing.base import Draws, Mixer, ModelAccess
 from dismix.mixing.comix_solver import CoMixProblem, CoMixSolver, CoMixWeights
 from dismix.mixing.info import Mixed, MixInfo
 from dismix.mixing.saliency import find_saliency, unit_sum
+from dismix.transfer import onto
 
 
 @dataclass(frozen=True)

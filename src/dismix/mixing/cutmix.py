@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from dismix.labels import OrdinalTarget
-from dismix.mixing.base import Draws, ModelAccess, onto
+from dismix.mixing.base import Draws, ModelAccess
 from dismix.mixing.pairs import Blend, PairMixer, draw_beta
+from dismix.transfer import onto
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,11 @@ from torch import Tensor
 
 from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
-from dismix.mixing.base import Draws, ModelAccess, onto
+from dismix.mixing.base import Draws, ModelAccess
 from dismix.mixing.editors import FILTERS, CachedEditor, DiffusersEditor, Editor, FilterEditor
 from dismix.mixing.fractals import fractal_like
 from dismix.mixing.pairs import Blend, RowMixer
+from dismix.transfer import onto
 
 
 @dataclass(frozen=True)

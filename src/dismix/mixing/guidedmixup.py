@@ -19,10 +19,11 @@ from torch import Tensor
 
 from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
-from dismix.mixing.base import Draws, ModelAccess, onto
+from dismix.mixing.base import Draws, ModelAccess
 from dismix.mixing.pairing import PairingRule
 from dismix.mixing.pairs import Blend, PairMixer
 from dismix.mixing.saliency import find_saliency, gaussian_blur, spectral_saliency, unit_sum
+from dismix.transfer import onto
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from dismix.errors import DisMixError
-from dismix.mixing.base import Draws, onto
+from dismix.mixing.base import Draws
 from dismix.mixing.pairs import RowMixer
 from dismix.registry import near_names
+from dismix.transfer import onto
 
 Mixing = Callable[[Tensor], Tensor]
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)

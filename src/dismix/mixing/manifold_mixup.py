@@ -18,11 +18,12 @@ from torch import Tensor
 
 from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
-from dismix.mixing.base import Draws, ModelAccess, onto
+from dismix.mixing.base import Draws, ModelAccess
 from dismix.mixing.hooks import HiddenMixer, blend_rows, hidden_layers, spread_layers
 from dismix.mixing.info import Mixed
 from dismix.mixing.pairs import Blend, draw_beta
 from dismix.mixing.targets import smoothed
+from dismix.transfer import onto
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
-from dismix.mixing.base import Draws, ModelAccess, onto
+from dismix.mixing.base import Draws, ModelAccess
 from dismix.mixing.pairs import Blend, PairMixer, draw_beta
+from dismix.transfer import onto
 
 
 class Mixup(PairMixer):

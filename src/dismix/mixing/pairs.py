@@ -7,8 +7,9 @@ from torch import Tensor
 
 from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
-from dismix.mixing.base import Draws, Mixer, ModelAccess, onto
+from dismix.mixing.base import Draws, Mixer, ModelAccess
 from dismix.mixing.info import Mixed, MixInfo
+from dismix.transfer import onto
 
 
 @dataclass(frozen=True)

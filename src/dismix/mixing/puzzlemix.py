@@ -23,13 +23,14 @@ from torch import Tensor
 
 from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
-from dismix.mixing.base import Draws, ModelAccess, onto
+from dismix.mixing.base import Draws, ModelAccess
 from dismix.mixing.graph_cut import solve_exactly
 from dismix.mixing.grid_energy import GridEnergy
 from dismix.mixing.message_passing import solve_nearly
 from dismix.mixing.pairs import Blend, PairMixer, draw_beta
 from dismix.mixing.saliency import pair_saliency, unit_sum
 from dismix.mixing.transport import assign, move_blocks
+from dismix.transfer import onto
 
 Solver = Literal["auto", "exact", "bp"]
 

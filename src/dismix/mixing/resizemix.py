@@ -14,9 +14,10 @@ from torch import Tensor
 
 from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
-from dismix.mixing.base import Draws, ModelAccess, onto
+from dismix.mixing.base import Draws, ModelAccess
 from dismix.mixing.cutmix import BoxDraws, box_share, inside_boxes
 from dismix.mixing.pairs import Blend, PairMixer
+from dismix.transfer import onto
 
 
 @dataclass(frozen=True)

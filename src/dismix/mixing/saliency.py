@@ -22,7 +22,8 @@ from torch import Tensor, nn
 
 from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
-from dismix.mixing.base import Draws, LossFn, ModelAccess, onto
+from dismix.mixing.base import Draws, LossFn, ModelAccess
+from dismix.transfer import onto
 
 Precision = Literal["auto", "float32"]
 # Keeps images whose gradient is zero everywhere from becoming 0/0.

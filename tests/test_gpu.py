@@ -1,0 +1,59 @@
+"""What only a GPU can show; skipped where there is none."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from dismix.data.batches import Batches
+from dismix.generator.checkpoint import load_training, save_training
+from dismix.generator.steps import Steps
+from dismix.generator.training import make_accelerator
+from dismix.labels import OrdinalTarget
+from tests.generator.toy import toy_recipe, toy_training
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@pytest.fixture
+def no_waiting() -> Iterator[None]:
+    """Turn every wait for the GPU into an error."""
+    torch.cuda.set_sync_debug_mode("error")
+    yield
+    torch.cuda.set_sync_debug_mode("default")
+
+
+def _batches(count: int = 16) -> Batches:
+    rng = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (count, 1, 32, 32), dtype=torch.uint8, generator=rng)
+    target = OrdinalTarget.from_labels(torch.arange(count) % 3, 3)
+    return Batches(images.cuda(), target.to("cuda"), 8)
+
+
+def test_a_step_of_the_generator_never_waits(no_waiting: None) -> None:
+    torch.cuda.set_sync_debug_mode("default")
+    training = toy_training(toy_recipe(mix=0.3, mix_realism=0.1), device="cuda")
+    steps, batches = Steps(training, make_accelerator()), _batches()
+
+    def epoch(number: int) -> None:
+        for step, batch in enumerate(batches):
+            assert batch.target is not None
+            steps(batch.images, batch.target.levels, number, step, 0.5)
+
+    epoch(0)
+    torch.cuda.set_sync_debug_mode("error")
+    epoch(1)
+
+
+def test_a_resumed_training_takes_its_next_step(tmp_path: Path) -> None:
+    first, again = (toy_training(toy_recipe(), device="cuda") for _ in range(2))
+    batch = next(iter(_batches()))
+    assert batch.target is not None
+    Steps(first, make_accelerator())(batch.images, batch.target.levels, 0, 0, 0.5)
+    save_training(tmp_path, first.modules, first.optimizers, first.average, {"epoch": 1})
+    load_training(tmp_path, again.modules, again.optimizers, again.average)
+    for training in (first, again):
+        Steps(training, make_accelerator())(batch.images, batch.target.levels, 0, 1, 0.5)
+    for one, other in zip(first.model.parameters(), again.model.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
