@@ -39,7 +39,8 @@ from dismix.provenance import provenance
 RANKS = 5
 DEFAULT = [
     "mixup", "cutmix", "resizemix", "guidedmixup", "guidedmixup:saliency=grad", "puzzlemix",
-    "puzzlemix:solver=exact", "comixup", "filtermix", "diffusemix", "manifold_mixup",
+    "puzzlemix:solver=exact", "puzzlemix:saliency_scale=0.5", "comixup",
+    "comixup:saliency_scale=0.5", "filtermix", "diffusemix", "manifold_mixup",
     "ordinal_manifold_mixup", "alignmixup", "sumix", "mixup:pairing=kernel", "dismix",
 ]  # fmt: skip
 # Functions whose time is a part of a mixer's, by mixer.
@@ -185,6 +186,8 @@ def build(text: str, args: argparse.Namespace, cache: str) -> Mixer:
     """Make a mixer from ``name:option=value,...``."""
     name, _, options = text.partition(":")
     settings: dict[str, Any] = dict(pair.split("=", 1) for pair in options.split(",") if pair)
+    if "saliency_scale" in settings:
+        settings["saliency_scale"] = float(settings["saliency_scale"])
     if name == "dismix":
         settings |= {"run": args.run, "pool": 256 if args.pool else 0}
     if name == "diffusemix":

@@ -62,12 +62,14 @@ class ModelAccess:
         loss_fn: ``loss_fn(model, images, targets)`` -> scalar, the grader's own loss.
         saliency_fn: ``saliency_fn(images, targets)`` -> (B, H, W), instead of both.
         as_target: Whether these get an ``OrdinalTarget`` (as the caller gave) or (B, C).
+        saliency_scale: Size of the images in the gradient pass, as a share of their own.
     """
 
     model: nn.Module | None = None
     loss_fn: LossFn | None = None
     saliency_fn: SaliencyFn | None = None
     as_target: bool = False
+    saliency_scale: float = 1.0
 
     def shown(self, target: OrdinalTarget) -> Tensor | OrdinalTarget:
         """Return targets in the form in which the caller gave them."""
@@ -91,6 +93,9 @@ class Mixer(nn.Module):
         model: Grader, see :class:`ModelAccess`; never becomes a sub-module.
         loss_fn: See :class:`ModelAccess`.
         saliency_fn: See :class:`ModelAccess`.
+        saliency_scale: Below 1 the model's gradient is found on smaller copies of the images:
+            0.5 takes about a quarter of the time, and methods that cut images into blocks
+            only use its means over blocks. The model must take that size.
 
     A sub-class writes :meth:`draw` and :meth:`replay`; :class:`~dismix.mixing.pairs.PairMixer`
     does that for mixers that make one picture of two.
@@ -121,15 +126,20 @@ class Mixer(nn.Module):
         model: nn.Module | None = None,
         loss_fn: LossFn | None = None,
         saliency_fn: SaliencyFn | None = None,
+        saliency_scale: float = 1.0,
     ) -> None:
         super().__init__()
         _check_settings(num_ranks, p, p_mode)
+        if not 0 < saliency_scale <= 1:
+            raise DisMixError(
+                f"saliency_scale is {saliency_scale}", cure="give a share above 0, at most 1"
+            )
         self.num_ranks, self.p, self.p_mode, self.enabled = num_ranks, float(p), p_mode, enabled
         self.pairing, self.target_form = pairing, check_form(target)
         self._rule = pairing_rule(pairing)
         self.generator = generator if generator is not None else _own_generator(seed)
         # Within a list, so that it is no sub-module and stays out of state_dict.
-        self._access = [ModelAccess(model, loss_fn, saliency_fn)]
+        self._access = [ModelAccess(model, loss_fn, saliency_fn, saliency_scale=saliency_scale)]
         self.last: MixInfo | None = None
 
     @overload

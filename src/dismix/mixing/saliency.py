@@ -93,6 +93,7 @@ def gradient_saliency(
     *,
     keep_loss: bool = False,
     precision: Precision = "auto",
+    scale: float = 1.0,
 ) -> Saliency:
     """Return the root mean square over channels of the loss's gradient, (B, H, W).
 
@@ -104,6 +105,8 @@ def gradient_saliency(
         keep_loss: Also return the loss of a pass in training mode, with its graph alive;
             batch statistics then move as in any training step.
         precision: "auto" computes in bfloat16 on a GPU.
+        scale: Find it on copies of this share of the size; maps come back at full size. The
+            loss that ``keep_loss`` asks for is that of the whole images, so it needs 1.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2, bias=False))
@@ -118,6 +121,11 @@ def gradient_saliency(
     on_gpu = images.device.type == "cuda" and precision == "auto"
     guard: AbstractContextManager[None] = nullcontext() if keep_loss else undisturbed(inner)
     low = torch.autocast("cuda", torch.bfloat16) if on_gpu else nullcontext()
+    size = images.shape[-2:]
+    if scale < 1 and not keep_loss:
+        images = F.interpolate(
+            images, [max(1, round(scale * n)) for n in size], mode="bilinear", antialias=True
+        )
     with torch.inference_mode(False), torch.enable_grad(), guard, low:
         layout = torch.channels_last if on_gpu else torch.preserve_format
         leaf = images.detach().clone(memory_format=layout).requires_grad_()
@@ -136,12 +144,19 @@ def gradient_saliency(
             "the loss does not depend on the images, so their spectral saliency is used instead",
             stacklevel=2,
         )
-        return Saliency(spectral_saliency(images), loss if keep_loss else None)
+        return Saliency(_sized(spectral_saliency(images), size), loss if keep_loss else None)
     slope = slope.detach().float()
     # Relative to the largest slope: the square of a confident grader's would underflow.
     top = slope.abs().amax((1, 2, 3), keepdim=True).clamp_min(1e-30)
     maps = (slope / top).square().mean(1).sqrt() * top.squeeze(1)
-    return Saliency(maps, loss if keep_loss else None)
+    return Saliency(_sized(maps, size), loss if keep_loss else None)
+
+
+def _sized(maps: Tensor, size: torch.Size) -> Tensor:
+    """Return maps (B, h, w) at a size; their means over blocks stay."""
+    if maps.shape[-2:] == size:
+        return maps
+    return F.interpolate(maps.unsqueeze(1), tuple(size), mode="nearest").squeeze(1)
 
 
 def _ordinary(targets: Tensor | OrdinalTarget) -> Tensor | OrdinalTarget:
@@ -190,8 +205,9 @@ def find_saliency(
             " saliency_fn, for example dismix.mixing.spectral_saliency",
         )
     return gradient_saliency(
-        access.model, images, shown, access.loss_fn, keep_loss=keep_loss, precision=precision
-    )
+        access.model, images, shown, access.loss_fn, keep_loss=keep_loss, precision=precision,
+        scale=access.saliency_scale,
+    )  # fmt: skip
 
 
 def pair_saliency(
