@@ -1,4 +1,4 @@
-"""From the data a user gives to the data a run sees: votes, validation part, scarcity.
+"""From the data a user gives to the data a run sees: folds, votes, validation part, scarcity.
 
 Nothing here depends on the seed of a run: all seeds share the votes, the validation split and
 the scarce subset, so a generator trained on the training part never sees an image that any of
@@ -18,7 +18,7 @@ from dismix.data.digest import content_digests
 from dismix.data.draws import image_keys
 from dismix.data.laws import law_columns
 from dismix.data.manifest import Manifest, make_manifest, vote_columns
-from dismix.data.splits import merge_splits, scarcity_subset, split_validation
+from dismix.data.splits import k_fold, merge_splits, scarcity_subset, split_validation
 from dismix.data.store import default_cache_dir
 from dismix.errors import DisMixError
 
@@ -26,6 +26,8 @@ from dismix.errors import DisMixError
 VOTES = {"annotators": 5, "mode": "per_vote", "seed": 0}
 VALIDATION = {"share": 0.15, "seed": 0, "own": "keep"}
 SCARCITY = {"at_least": 10, "seed": 0}
+#: Seed of the folds: all folds of a study are parts of one dealing.
+FOLDS_SEED = 0
 
 
 def derivation(
@@ -35,14 +37,18 @@ def derivation(
 
     Args:
         manifest: The source.
-        cell: Factors: labels, variability, scarcity.
+        cell: Factors: labels, variability, scarcity, fold.
         sections: The plan's settings in this cell.
     """
     has_val = bool((manifest.table["split"] == "val").any())
     validation = {**VALIDATION, **sections["validation"]}
-    if has_val and validation["own"] == "keep":
+    folded = cell["fold"] != "none"
+    if has_val and validation["own"] == "keep" and not folded:
         validation = {"own": "keep"}
     how: dict[str, Any] = {"labels": cell["labels"], "validation": validation}
+    if folded:
+        number, of = (int(part) for part in cell["fold"].split("/"))
+        how["fold"] = {"number": number, "of": of, "seed": FOLDS_SEED}
     if cell["labels"] == "votes":
         how["variability"] = settled_variability(manifest, cell["variability"])
         if how["variability"] != "own":
@@ -69,14 +75,14 @@ def derive(manifest: Manifest, how: Mapping[str, Any]) -> Manifest:
     Raises:
         DisMixError: No test split, or no grades to simulate votes from.
     """
-    if not (manifest.table["split"] == "test").any():
+    made = folded(manifest, **how["fold"]) if "fold" in how else manifest
+    if not (made.table["split"] == "test").any():
         raise DisMixError(
             "has no test images",
             file=manifest.path or manifest.root,
             column="split",
             cure="mark rows as 'test', or make folds with `dismix data split`",
         )
-    made = manifest
     validation = dict(how["validation"])
     if validation.pop("own") == "merge" and (made.table["split"] == "val").any():
         made = merge_splits(made, {"val": "train"})
@@ -93,6 +99,20 @@ def derive(manifest: Manifest, how: Mapping[str, Any]) -> Manifest:
             made, scarce["share"], at_least=scarce["at_least"], seed=scarce["seed"]
         )
     return made
+
+
+def folded(manifest: Manifest, number: int, of: int, seed: int) -> Manifest:
+    """Return all rows pooled, whatever their split was, and one fold of them held out as test.
+
+    Args:
+        manifest: The source; its groups are never parted.
+        number: Which fold, from 1.
+        of: Number of folds.
+        seed: Of the dealing.
+    """
+    others = {name: "train" for name in ("val", "test") if (manifest.table["split"] == name).any()}
+    pooled = merge_splits(manifest, others) if others else manifest
+    return k_fold(pooled, of, seed=seed, held_out="test")[number - 1]
 
 
 def without_votes(manifest: Manifest) -> Manifest:

@@ -85,6 +85,8 @@ def factors(kind: str, cell: Mapping[str, Any], variability: Any) -> dict[str, A
     clean = cell["labels"] == "clean"
     shown: dict[str, Any] = {"data": cell["data"], "seed": cell["seed"], "labels": cell["labels"]}
     shown["scarcity"] = cell["scarcity"]
+    if cell["fold"] != "none":
+        shown["fold"] = cell["fold"]
     shown["variability"] = None if clean else variability
     shown["annotators"] = "none" if clean else annotators(variability)
     if kind == "generator":

@@ -14,8 +14,9 @@ VARIABILITIES: tuple[Any, ...] = ("auto", "own", 30, 50, 70)
 DEFAULTS: dict[str, Any] = {
     "grader": "cloc", "mixer": "none", "seed": 0, "p": 0.5, "variability": "auto",
     "scarcity": 1.0, "labels": "votes", "policies": "combined", "ablation": "full",
+    "fold": "none",
 }  # fmt: skip
-_OF_GENERATORS = ("seed", "variability", "scarcity", "labels", "ablation")
+_OF_GENERATORS = ("seed", "variability", "scarcity", "labels", "ablation", "fold")
 #: Sections whose names are settings, with the names where they are fixed.
 SECTIONS: dict[str, tuple[str, ...]] = {
     "settings": (),
@@ -33,7 +34,7 @@ def known_factors(kind: str) -> list[str]:
 
     Example:
         >>> known_factors("generator")
-        ['seed', 'variability', 'scarcity', 'labels', 'ablation']
+        ['seed', 'variability', 'scarcity', 'labels', 'ablation', 'fold']
     """
     return [*_OF_GENERATORS] if kind == "generator" else [*DEFAULTS]
 
@@ -121,8 +122,21 @@ def _factor_value(name: str, value: Any, file: str | Path) -> Any:
         from dismix.mixing.registry import MIXERS
 
         return _one_of(value, ["none", *MIXERS], file, name)
+    if name == "fold":
+        return _fold(value, file)
     if name == "policies" and isinstance(value, list):
         return "+".join(str(item) for item in value)
+    return str(value)
+
+
+def _fold(value: Any, file: str | Path) -> str:
+    """Return "2/5" for the second of five folds, or "none"."""
+    number, slash, of = str(value).partition("/")
+    right = slash and number.isdecimal() and of.isdecimal()
+    if str(value) != "none" and not (right and int(of) >= 2 and 1 <= int(number) <= int(of)):
+        raise DisMixError(
+            f"'{value}' is no fold", file=file, column="fold", cure="write 2/5 for the second of 5"
+        )
     return str(value)
 
 

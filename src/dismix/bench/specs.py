@@ -95,7 +95,7 @@ class RunSpec:
         words = [str(word) for word in first if word is not None]
         usual: dict[str, tuple[Any, ...]] = {
             "labels": ("votes",), "variability": (30, "own"), "scarcity": (1.0,), "p": (0.5,),
-            "policies": ("combined",), "ablation": ("full",),
+            "policies": ("combined",), "ablation": ("full",), "fold": (),
         }  # fmt: skip
         words += [
             f"{name} {self.factors[name]}"
