@@ -352,3 +352,14 @@ def test_memory_that_is_used_up_is_one_line(dismix, monkeypatch, tmp_path):
     assert code == 2
     assert err.startswith("error: memory is used up; try smaller batches")
     assert len(err.splitlines()) == 1
+
+
+def test_one_process_speaks_for_all(monkeypatch):
+    from dismix.cli.options import one_of_many
+
+    monkeypatch.delenv("RANK", raising=False)
+    assert not one_of_many()
+    monkeypatch.setenv("RANK", "0")
+    assert not one_of_many()
+    monkeypatch.setenv("RANK", "3")
+    assert one_of_many()

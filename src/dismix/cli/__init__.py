@@ -14,6 +14,8 @@ def main() -> None:
 
     # Pillow's own limits; files over ours get an error that names them.
     warnings.filterwarnings("ignore", message="Image size .* exceeds limit")
+    # Of torch, about an argument that accelerate passes.
+    warnings.filterwarnings("ignore", message="`broadcast_buffers` is deprecated")
     warnings.showwarning = _show_warning
     try:
         if len(sys.argv) > 1 and (found := groups_of(sys.argv[1])):

@@ -1,13 +1,12 @@
 """`dismix generator`: train the dual-codebook generator and look at what it learned."""
 
-import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dismix.cli.options import Device, ManifestPath, Quiet, Seed
+from dismix.cli.options import Device, ManifestPath, Quiet, Seed, one_of_many
 
 app = typer.Typer(no_args_is_help=True, help="The generator: train it, report on it.")
 
@@ -77,15 +76,13 @@ def train(
     texts = dict(_pair(text) for text in settings or [])
     if epochs is not None:
         texts["epochs"] = str(epochs)
-    # One of several processes speaks for all.
-    silent = int(os.environ.get("RANK", "0")) > 0
-    with bar(quiet=quiet or silent) as progress:
+    with bar(quiet=quiet or one_of_many()) as progress:
         best = train_generator(
             manifest, run, arch=arch.value, recipe=recipe, settings=texts, size=size,
             weights=weights, seed=seed, resume=resume, cpu=cpu, tensorboard=tensorboard,
             progress=progress,
         )  # fmt: skip
-    if not silent:
+    if not one_of_many():
         reached = f"{best['score']:.3f} at epoch {best['epoch']:.0f}"
         typer.echo(f"best mixing accuracy {reached} -> {run}")
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dismix.cli.options import AsJson, ManifestPath, Quiet, Seed
+from dismix.cli.options import AsJson, ManifestPath, Quiet, Seed, one_of_many
 
 app = typer.Typer(no_args_is_help=True, help="Graders: train, evaluate, predict, export.")
 
@@ -102,7 +102,7 @@ def train(
         "generator": generator, "weight_column": weight_column, "allow_missing": allow_missing,
         "resume": resume, "cpu": cpu,
     }  # fmt: skip
-    with bar(quiet=quiet) as progress:
+    with bar(quiet=quiet or one_of_many()) as progress:
         if seeds > 1:
             several = range(seed, seed + seeds)
             found = train_seeds(
@@ -110,6 +110,8 @@ def train(
             )
         else:
             found = train_grader(manifest, run, chosen, seed=seed, progress=progress, **options)
+    if one_of_many():
+        return
     if seeds > 1:
         typer.echo(f"{seeds} seeds: validation {_spread(found['validation'])} -> {run}")
         return

@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -41,6 +42,11 @@ Device = Annotated[
         help="cpu, cuda or cuda:1; auto is a GPU if there is one.", callback=usable_device
     ),
 ]
+
+
+def one_of_many() -> bool:
+    """Return whether this is a process beside the first, which speaks for all."""
+    return int(os.environ.get("RANK", "0")) > 0
 
 
 class OnError(StrEnum):
