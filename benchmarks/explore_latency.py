@@ -3,7 +3,7 @@
     python benchmarks/explore_latency.py                        # tiny, 64 px, CPU
     python benchmarks/explore_latency.py --run runs/knees --grader runs/grader
     python benchmarks/explore_latency.py --arch vq-f8 --size 256 --device cuda --ranks 5
-    python benchmarks/explore_latency.py --http                 # through Gradio, as a browser asks
+    python benchmarks/explore_latency.py --run runs/knees --http   # through Gradio, as browsers do
 
 Without `--run` an untrained generator of the shape is timed on random pictures: weights do not
 change the time. The goals are 0.5 s on two CPU cores at 64 px and 0.1 s on a GPU at 256 px.
@@ -80,8 +80,8 @@ def tell(name: str, seconds: list[float]) -> dict[str, float]:
     return {"median_s": middle, "p95_s": slow}
 
 
-def over_http(session: Session, start: str, partner: str, moves: int) -> list[float]:
-    """Time slider moves as a browser sends them: join the queue, wait for the answer."""
+def over_http(session: Session, moves: int) -> list[float]:
+    """Time slider moves as a browser sends them."""
     import httpx
     import uvicorn
 
@@ -94,13 +94,13 @@ def over_http(session: Session, start: str, partner: str, moves: int) -> list[fl
         thread.start()
         address = f"http://127.0.0.1:{sock.getsockname()[1]}"
         with httpx.Client(base_url=address, timeout=60) as client:
-            seconds = timed(_mover(client, start, partner), moves)
+            seconds = timed(_mover(client), moves)
         server.should_exit = True
         thread.join(10)
     return seconds
 
 
-def _mover(client: Any, start: str, partner: str) -> Callable[[int], object]:
+def _mover(client: Any) -> Callable[[int], object]:
     config = client.get("/config").json()
     slider = next(c["id"] for c in config["components"] if c["props"].get("elem_id") == "severity")
     event = next(
@@ -112,16 +112,12 @@ def _mover(client: Any, start: str, partner: str) -> Callable[[int], object]:
     def move(value: int) -> None:
         # States stay on the server: it fills in the pictures it began with.
         data = [None, None, None, TOWARDS[0], 1, value % 101, 0, 50]
-        client.post(
-            "/gradio_api/queue/join",
+        answer = client.post(
+            "/gradio_api/run/predict",
             json={"data": data, "fn_index": event["id"], "session_hash": "latency"},
         )
-        with client.stream("GET", "/gradio_api/queue/data?session_hash=latency") as answer:
-            for line in answer.iter_lines():
-                if "process_completed" in line:
-                    if not json.loads(line.removeprefix("data:"))["success"]:
-                        raise SystemExit(line)
-                    return
+        if "Made picture" not in answer.text:
+            raise SystemExit(answer.text[:300])
 
     return move
 
@@ -159,9 +155,7 @@ def main() -> None:
                 ), arguments.moves,
             ))  # fmt: skip
     if arguments.http:
-        found["http"] = tell(
-            "mix through Gradio", over_http(session, start, partner, arguments.moves)
-        )
+        found["http"] = tell("mix through Gradio", over_http(session, arguments.moves))
     if arguments.json:
         arguments.json.write_text(json.dumps({"where": where, **found}, indent=2) + "\n")
 

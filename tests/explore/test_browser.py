@@ -112,6 +112,7 @@ class Person:
 
     def set_slider(self, name: str, value: int) -> None:
         """Move a slider as a hand would."""
+        self.see(f"#{name} input[type=range]")
         self.driver.execute_script(
             "const s = document.querySelector(arguments[0]);"
             "Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, 'value')"
@@ -197,6 +198,20 @@ def test_load_move_upload_download(
     outside = [url for url in requests(driver) if f"//{address}/" not in url]
     assert outside == []
     assert [e for e in driver.get_log("browser") if e["level"] == "SEVERE"] == []
+
+
+@pytest.mark.slow
+def test_no_move_is_lost(session: Session, serving: Callable[..., str], driver: Any) -> None:
+    address = serving(session)
+    person = Person(driver)
+    for _ in range(8):
+        driver.get(f"http://{address}/")
+        before = person.made()
+        person.set_slider("severity", 100)
+        person.until_made_differs(before)
+        before = person.made()
+        person.set_slider("appearance", 35)
+        person.until_made_differs(before)
 
 
 @pytest.mark.slow

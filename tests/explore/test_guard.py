@@ -86,7 +86,8 @@ def test_the_page_and_its_own_files_pass(guard: Guard, files: Path) -> None:
         "/static/%2e%2e/%2e%2e/etc/passwd",
         "/gradio_api/proxy=https://x.hf.space/",
         "/gradio_api/call/predict",
-        "/gradio_api/run/predict",
+        "/gradio_api/run/other",
+        "/gradio_api/queue/join",
         "/gradio_api/openapi.json",
         "/gradio_api/component_server",
         "/gradio_api/vibe-edit",
@@ -114,7 +115,7 @@ def test_other_hosts_and_other_sites_are_refused(guard: Guard) -> None:
 def test_messages_name_only_own_files(guard: Guard, files: Path, tmp_path: Path) -> None:
     def verdict(value: Any) -> int:
         body = json.dumps({"data": [value], "fn_index": 3}).encode()
-        status, _, answer = ask(guard, "/gradio_api/queue/join", body=body)
+        status, _, answer = ask(guard, "/gradio_api/run/predict", body=body)
         assert (answer == b"page" + body) == (status == 200)
         return status
 
@@ -128,9 +129,9 @@ def test_messages_name_only_own_files(guard: Guard, files: Path, tmp_path: Path)
     assert verdict({"path": "http://127.0.0.1/x.png"}) == 403
     assert verdict({"path": f"{files}/a.png", "url": "http://127.0.0.1:1/x"}) == 403
     assert verdict({"path": ["/etc/passwd"]}) == 403
-    assert ask(guard, "/gradio_api/queue/join", body=b"no json")[0] == 403
-    assert ask(guard, "/gradio_api/queue/join", body=bytes(MAX_MESSAGE + 1))[0] == 403
-    assert ask(guard, "/gradio_api/queue/join", body=b"[" * 100_000)[0] == 403
+    assert ask(guard, "/gradio_api/run/predict", body=b"no json")[0] == 403
+    assert ask(guard, "/gradio_api/run/predict", body=bytes(MAX_MESSAGE + 1))[0] == 403
+    assert ask(guard, "/gradio_api/run/predict", body=b"[" * 100_000)[0] == 403
 
 
 def test_password_on_every_path(files: Path) -> None:

@@ -1,5 +1,6 @@
 """What people do on the page, turned into views; mistakes become boxes, not tracebacks."""
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,8 @@ class Desk:
     def __init__(self, session: Session, files: Path) -> None:
         self.session, self.files = session, files.resolve()
         self._maps: CodeMaps | None = None
+        # One decoding at a time: more would only wait for each other's cores.
+        self._busy = threading.Lock()
 
     def render(
         self, tab: str, start: str | None, partner: str | None, towards: str, rank: int | None,
@@ -36,21 +39,26 @@ class Desk:
     ) -> list[str | None]:  # fmt: skip
         """Return the HTML of the four views, None for those that are not in sight."""
         asked = rank if towards == TOWARDS[1] else None
-        session = self.session
         try:
-            if tab == "mix":
-                made = views.mix_view(
-                    session, start, partner, asked, severity / 100, appearance / 100
-                )
-            elif tab == "strip":
-                made = views.strip_view(session, start, partner)
-            elif tab == "swap":
-                made = views.swap_view(session, start, partner)
-            else:
-                made = views.policies_view(session, start, partner, share / 100)
+            made = self._view(tab, start, partner, asked, severity, appearance, share)
         except DisMixError as error:
             made = cards.notice(str(error), "error")
         return [made if name == tab else None for name in TABS]
+
+    def _view(
+        self, tab: str, start: str | None, partner: str | None, rank: int | None,
+        severity: float, appearance: float, share: float,
+    ) -> str:  # fmt: skip
+        session = self.session
+        with self._busy:
+            if tab == "mix":
+                shares = severity / 100, appearance / 100
+                return views.mix_view(session, start, partner, rank, *shares)
+            if tab == "strip":
+                return views.strip_view(session, start, partner)
+            if tab == "swap":
+                return views.swap_view(session, start, partner)
+            return views.policies_view(session, start, partner, share / 100)
 
     def side(self, key: str | None, head: str, empty: str) -> str:
         """Return the card of a chosen picture under a heading."""

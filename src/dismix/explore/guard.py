@@ -23,13 +23,15 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 API = "/gradio_api"
+#: Where the page sends what people do.
+MESSAGES = f"{API}/run/predict"
 EXACT = {
     "/", "/config", "/theme.css", "/favicon.ico", "/manifest.json", "/robots.txt",
-    f"{API}/queue/join", f"{API}/queue/data", f"{API}/upload", f"{API}/upload_progress",
-    f"{API}/startup-events", f"{API}/reset", f"{API}/cancel", f"{API}/info", f"{API}/theme.css",
+    f"{API}/upload", f"{API}/upload_progress", f"{API}/startup-events", f"{API}/reset",
+    f"{API}/info", f"{API}/theme.css", MESSAGES,
 }  # fmt: skip
 BELOW = ("/assets/", "/static/", f"{API}/heartbeat/")
-FILES, JOIN = f"{API}/file=", f"{API}/queue/join"
+FILES = f"{API}/file="
 #: Bytes of a message to the page; uploads go another way.
 MAX_MESSAGE = 2**20
 HEADERS = [
@@ -82,7 +84,7 @@ class Guard:
                 message = {**message, "headers": [*kept, *HEADERS]}
             await send(message)
 
-        if scope["path"] == JOIN:
+        if scope["path"] == MESSAGES:
             body = await _body(receive)
             if body is None or not self.harmless(body):
                 await _refuse(send, 403)

@@ -1,6 +1,7 @@
 """The page: Gradio components wired to a `Desk`; nothing is computed here."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from dismix.explore.uploads import MAX_BYTES, MAX_PIXELS
 
 #: Pictures in the lists to choose from; the gallery has all.
 LISTED = 200
+#: Answers come in the reply itself: through Gradio's queue one in twenty never reached the page
+#: when two moves followed each other closely.
+DIRECT: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 ROLES = {
     "start": ("1 · Your picture", views.NEED_START),
     "partner": ("2 · Partner", views.NEED_PARTNER),
@@ -70,7 +74,7 @@ def build_page(session: Session, files: Path) -> Any:
             with gr.Column(scale=7, min_width=620), gr.Tabs():
                 shown = _views(gr, desk, chosen, controls)
                 if keys:
-                    _gallery(gr, desk, chosen)
+                    controls["picked"] = _gallery(gr, desk)
                     _codebook(gr, desk)
                 with gr.Tab("Legend", id="legend"):
                     gr.HTML(_LEGEND, js_on_load=None)
@@ -177,11 +181,7 @@ def _wire(gr: Any, desk: Desk, chosen: dict[str, Any], c: dict[str, Any], shown:
     start, partner, seed, tab = (chosen[k] for k in ("start", "partner", "seed", "tab"))
     inputs = [tab, start, partner, c["towards"], c["rank"], c["severity"], c["appearance"],
               c["share"]]  # fmt: skip
-    quiet: dict[str, Any] = {
-        "show_progress": "hidden", "api_visibility": "private", "trigger_mode": "always_last",
-        "concurrency_limit": 1, "concurrency_id": "generator",
-    }  # fmt: skip
-    moves = [c[name].input for name in ("severity", "appearance", "towards", "rank", "share")]
+    quiet = {**DIRECT, "trigger_mode": "always_last"}
 
     def render(*values: Any) -> list[Any]:
         return [gr.skip() if view is None else view for view in desk.render(*values)]
@@ -190,27 +190,40 @@ def _wire(gr: Any, desk: Desk, chosen: dict[str, Any], c: dict[str, Any], shown:
         key, said = desk.take(path)
         return gr.skip() if key is None else key, said
 
-    gr.on([*moves, start.change, partner.change], render, inputs, shown, **quiet)
+    sliders = [c[name] for name in ("severity", "appearance", "share")]
+    moves = [*(slider.input for slider in sliders), c["towards"].input, c["rank"].input]
+    gr.on(moves, render, inputs, shown, **quiet)
+    # Arrow keys and drags may outrun the answers: what was let go of is shown for sure.
+    gr.on([slider.release for slider in sliders], render, inputs, shown, **DIRECT)
     c["towards"].input(
         lambda towards: gr.update(visible=towards == TOWARDS[1]), c["towards"], c["rank"], **quiet
     )
     for name in TABS:
-        c[f"{name}_tab"].select(lambda name=name: name, None, tab, **quiet).then(
-            render, inputs, shown, **quiet
+        c[f"{name}_tab"].select(lambda name=name: name, None, tab, **DIRECT).then(
+            render, inputs, shown, **DIRECT
         )
+    roles = [start, partner]
+
+    def sides(*keys: str | None) -> list[str]:
+        return [desk.side(key, *ROLES[role]) for role, key in zip(ROLES, keys, strict=True)]
+
+    def follow(event: Any) -> None:
+        """Show what an event chose."""
+        places = [c[f"{role}_card"] for role in ROLES]
+        event.then(sides, roles, places, **DIRECT).then(render, inputs, shown, **DIRECT)
+
     for role, another in (("start", desk.another), ("partner", desk.partner)):
-        state = chosen[role]
-        state.change(
-            lambda key, role=role: desk.side(key, *ROLES[role]), state, c[f"{role}_card"], **quiet
-        )
-        field = c[f"{role}_file"]
-        field.upload(take, field, [state, c[f"{role}_said"]], **quiet)
+        state, field = chosen[role], c[f"{role}_file"]
+        follow(field.upload(take, field, [state, c[f"{role}_said"]], **DIRECT))
         if f"{role}_list" in c:
-            c[f"{role}_list"].input(lambda key: key, c[f"{role}_list"], state, **quiet)
-            c[f"{role}_random"].click(another, [start, seed], [state, seed], **quiet)
+            follow(c[f"{role}_list"].input(lambda key: key, c[f"{role}_list"], state, **DIRECT))
+            follow(c[f"{role}_random"].click(another, [start, seed], [state, seed], **DIRECT))
+    if "picked" in c:
+        follow(c["picked"](roles))
 
 
-def _gallery(gr: Any, desk: Desk, chosen: dict[str, Any]) -> None:
+def _gallery(gr: Any, desk: Desk) -> Callable[[list[Any]], Any]:
+    """Lay out the gallery; returns what wires its clicks to the two chosen pictures."""
     session = desk.session
     everything = "all"
     with gr.Tab("Gallery", id="gallery") as tab:
@@ -234,7 +247,6 @@ def _gallery(gr: Any, desk: Desk, chosen: dict[str, Any]) -> None:
             columns=10, height="auto", allow_preview=False, object_fit="contain", show_label=False,
             format="png", elem_id="gallery", interactive=False, buttons=[],
         )  # fmt: skip
-    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 
     def turn(split: str, rank: int, page: float | None) -> Any:
         return desk.shelf(split, None if rank < 0 else rank, page or 1)
@@ -247,9 +259,9 @@ def _gallery(gr: Any, desk: Desk, chosen: dict[str, Any]) -> None:
     pick.__annotations__["event"] = gr.SelectData
     gr.on(
         [tab.select, split.input, rank.input, page.change], turn, [split, rank, page],
-        [sheet, listed, said], **quiet,
+        [sheet, listed, said], **DIRECT,
     )  # fmt: skip
-    sheet.select(pick, [role, listed], [chosen["start"], chosen["partner"]], **quiet)
+    return lambda roles: sheet.select(pick, [role, listed], roles, **DIRECT)
 
 
 def _codebook(gr: Any, desk: Desk) -> None:
@@ -270,6 +282,6 @@ def _codebook(gr: Any, desk: Desk) -> None:
         both, images, codes = desk.codes(book)
         return both, images, gr.update(choices=codes, value=codes[0][1] if codes else None)
 
-    slow: dict[str, Any] = {"api_visibility": "private", "show_progress_on": maps}
+    slow = {**DIRECT, "show_progress": "full", "show_progress_on": maps}
     gr.on([tab.select, book.input], read, book, [maps, images, code], **slow)
-    code.input(desk.code, [book, code], images, show_progress="hidden", api_visibility="private")
+    code.input(desk.code, [book, code], images, **DIRECT)
