@@ -184,16 +184,20 @@ def scatter(
         small = as_image(pixels)
         small.thumbnail((64, 64))
         label = safe(text)
+        lines = "".join(
+            f'<text x="408" y="{182 + 15 * line}">{safe(part[:22])}</text>'
+            for line, part in enumerate(text.split(", ", 1))
+        )
         groups.append(
             f'<g class="dx-pt" tabindex="-1"><circle cx="{x:.1f}" cy="{y:.1f}" r="5"'
             f' fill="{rank_colour(float(rank), len(names))}"><title>{label}</title></circle>'
             f'<g class="dx-tip"><image x="408" y="14" width="150" height="150"'
-            f' href="{data_uri(png(small))}"/><text x="408" y="184">{label}</text></g></g>'
+            f' href="{data_uri(png(small))}"/>{lines}</g></g>'
         )
     key = "".join(
-        f'<circle cx="416" cy="{216 + 18 * rank}" r="5" fill="{rank_colour(rank, len(names))}"/>'
-        f'<text x="428" y="{220 + 18 * rank}">{safe(rank_title(rank, names))}</text>'
-        for rank in _key_ranks(len(names))
+        f'<circle cx="416" cy="{232 + 18 * place}" r="5" fill="{rank_colour(rank, len(names))}"/>'
+        f'<text x="428" y="{236 + 18 * place}">{safe(rank_title(rank, names))}</text>'
+        for place, rank in enumerate(_key_ranks(len(names)))
     )
     return (
         f'<figure class="dx-map"><figcaption><b>{safe(title)}</b></figcaption>'

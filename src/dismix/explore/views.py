@@ -301,10 +301,12 @@ def code_view(session: Session, maps: CodeMaps, book: Book, code: int) -> str:
     for place, where in found:
         subject = session.subject(maps.keys[place])
         rank = rank_title(int(maps.ranks[place]), session.ranks)
-        text = f"{subject.name}, {100 * where.mean():.0f} % of the picture"
-        shown.append(cards.card(highlighted(subject.pixels, where), rank, text))
+        # A code of the whole picture has no place in it to show.
+        pixels = subject.pixels if where.all() else highlighted(subject.pixels, where)
+        part = "the whole picture" if where.all() else f"{100 * where.mean():.0f} % of the picture"
+        shown.append(cards.card(pixels, rank, f"{subject.name}, {part}"))
     users = int((use.indices == code).any(axis=(1, 2)).sum())
     head = cards.heading(
-        f"Code {code}", f"Used by {users} of {len(maps.keys)} images; where, is tinted orange."
+        f"Code {code}", f"Used by {users} of {len(maps.keys)} images; parts are tinted orange."
     )
     return head + cards.row(*shown, kind="dx-small")
