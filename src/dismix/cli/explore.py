@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dismix.cli.options import Device
-from dismix.cli.options import Quiet
+from dismix.cli.options import Device, Quiet
 
 
 def explore(
