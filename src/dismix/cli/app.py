@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import dismix
-from dismix.cli import annotators, bench, data, demo, doctor, explore, generator, grader, mix
+from dismix.cli import annotators, bench, data, demo, doctor, explore, generator, grader, mix, study
 
 app = typer.Typer(
     name="dismix",
@@ -40,6 +40,7 @@ data.app.add_typer(annotators.app, name="annotators")
 app.command()(doctor.doctor)
 app.command()(demo.demo)
 app.command()(explore.explore)
+app.command()(study.study)
 
 
 def groups_of(command: str) -> list[str]:

@@ -1,0 +1,1 @@
+"""Does mixing help on these images? One command, one page: see `dismix.study.conduct`."""

@@ -1,0 +1,172 @@
+"""What a user asks of a study, and what "auto" comes to on this machine."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from dismix.errors import DisMixError
+
+#: What is compared, and in which order it is shown.
+MIXERS = ("none", "mixup", "dismix")
+TINY_SIZE, LIGHT_SIZE = 64, 256
+#: Pretrained backbones that a GPU is worth, the first whose weights are found.
+ON_A_GPU = ("vgg16", "tf_efficientnet_lite0")
+#: Weights that a generator of the architecture "light" cannot do without.
+LIGHT_NEEDS = ("vgg16_imagenet_features_and_lpips_heads", "tf_efficientnet_lite0_imagenet")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that every single image has, so that graders can be compared image by image.
+
+    Attributes:
+        name: As in `dismix.graders.metrics`.
+        title: For tables.
+        words: For sentences.
+        lower: Whether less is better.
+        worth: Smallest gain worth having, where the user names none.
+        scale: What tables multiply it by.
+        unit: After the number.
+    """
+
+    name: str
+    title: str
+    words: str
+    lower: bool
+    worth: float
+    scale: float = 1.0
+    unit: str = ""
+
+
+METRICS = {
+    "mae": Metric("mae", "Mean error", "mean error in grades", True, 0.03),
+    "accuracy": Metric("accuracy", "Accuracy", "accuracy", False, 0.02, 100.0, " %"),
+    "rps": Metric("rps", "Ranked probability score", "ranked probability score", True, 0.01),
+}
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What is asked for; None leaves it to `settle`.
+
+    Attributes:
+        folds: Number of folds k.
+        repeats: Trainings of each mixer in each fold; None is 3, or 1 in a tight budget.
+        grader: Name of the grading method.
+        metric: Name in `METRICS` that decides.
+        worth: Smallest gain worth having, in the metric's own unit.
+        epochs: Passes of every grader over its training images.
+        generator_epochs: Passes of the generators.
+        backbone: Network of the graders.
+        arch: Architecture of the generators.
+        size: Pixels a side, of graders and generators.
+        budget: Minutes that the whole study may take, about.
+        without_test: Leave rows marked "test" out.
+        on_error: What to do with images that cannot be read.
+        cpu: Do not use a GPU.
+        changes: Further settings, as `dismix bench run --set` takes them.
+    """
+
+    folds: int = 5
+    repeats: int | None = None
+    grader: str = "ce"
+    metric: str = "mae"
+    worth: float | None = None
+    epochs: int | None = None
+    generator_epochs: int | None = None
+    backbone: str | None = None
+    arch: str | None = None
+    size: int | None = None
+    budget: float | None = None
+    without_test: bool = False
+    on_error: Literal["stop", "skip"] = "stop"
+    cpu: bool = False
+    changes: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.metric not in METRICS:
+            from dismix.registry import near_names
+
+            raise DisMixError(
+                f"'{self.metric}' is no metric of single images", column="--metric",
+                cure=near_names(self.metric, [*METRICS]),
+            )  # fmt: skip
+        if self.folds < 2:
+            raise DisMixError(f"{self.folds} folds", column="--folds", cure="give 2 or more")
+        if self.budget is not None and (self.epochs or self.generator_epochs):
+            raise DisMixError(
+                "a budget chooses the epochs itself", column="--budget",
+                cure="give either --budget or --epochs and --generator-epochs",
+            )  # fmt: skip
+
+    @property
+    def smallest(self) -> float:
+        """The smallest gain worth having."""
+        return METRICS[self.metric].worth if self.worth is None else self.worth
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What "auto" came to.
+
+    Attributes:
+        device: "cpu" or "cuda".
+        backbone: Network of the graders.
+        arch: Architecture of the generators.
+        size: Pixels a side.
+        notes: What had to be chosen otherwise than usual, for the page.
+    """
+
+    device: str
+    backbone: str
+    arch: str
+    size: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def light(self) -> bool:
+        """Whether generators are larger than the tiny ones for CPUs."""
+        return self.arch != "tiny"
+
+
+def settle(choices: Choices) -> Settled:
+    """Choose what was left open by what this machine has.
+
+    Args:
+        choices: What is asked for.
+
+    Example:
+        >>> settle(Choices(cpu=True)).backbone, settle(Choices(cpu=True)).size
+        ('tiny', 64)
+    """
+    import torch
+
+    from dismix.generator.architectures import ARCHITECTURES
+    from dismix.generator.weights import find_weights
+
+    device = "cuda" if torch.cuda.is_available() and not choices.cpu else "cpu"
+    notes, arch, backbone = list[str](), choices.arch, choices.backbone
+    if arch is None:
+        missing = [name for name in LIGHT_NEEDS if find_weights(name) is None]
+        arch = "light" if device == "cuda" and not missing else "tiny"
+        if device == "cuda" and missing:
+            notes.append(
+                f"The generators are tiny (64 px) although there is a GPU: the weights {missing[0]}"
+                " were not found (set DISMIX_WEIGHTS to their folder)."
+            )
+    if backbone is None:
+        backbone = "tiny" if device == "cpu" or arch == "tiny" else _pretrained()
+    size = choices.size or (TINY_SIZE if arch == "tiny" else ARCHITECTURES[arch].image_size)
+    return Settled(device, backbone, arch, size, tuple(notes))
+
+
+def _pretrained() -> str:
+    from dismix.generator.weights import find_weights
+    from dismix.graders.backbones import FILES
+
+    return next((name for name in ON_A_GPU if find_weights(FILES[name])), "tiny")

@@ -1,0 +1,161 @@
+"""A study from beginning to end; killed at any moment it loses at most the run in flight."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dismix import atomic
+from dismix.bench.durations import in_words
+from dismix.bench.engines import make_engine
+from dismix.bench.folder import BenchFolder
+from dismix.bench.runner import run_study
+from dismix.bench.specs import Study
+from dismix.data.manifest import write_manifest
+from dismix.errors import DisMixError
+from dismix.progress import Progress
+from dismix.study.budget import Budget, Speed, choose
+from dismix.study.choices import Choices, Settled, settle
+from dismix.study.findings import write_findings
+from dismix.study.intake import Intake, take_in
+from dismix.study.planning import resolved, study_plan
+from dismix.study.speed import measured_speed
+
+BENCH, DATA, LENGTHS = "bench", "data/manifest.csv", "lengths.json"
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A study before its first training.
+
+    Attributes:
+        choices: What was asked for.
+        settled: Networks.
+        intake: Images.
+        speed: Of this machine.
+        budget: Lengths of trainings.
+        name: What the data are called.
+    """
+
+    choices: Choices
+    settled: Settled
+    intake: Intake
+    speed: Speed
+    budget: Budget
+    name: str
+
+    def announcement(self) -> str:
+        """Say what will be done and how long it takes."""
+        budget, choices = self.budget, self.choices
+        runs = 3 * choices.folds * budget.repeats
+        return (
+            f"{len(self.intake.manifest):,} images, {choices.folds} folds: {choices.folds} "
+            f"generators ({self.settled.arch}, {budget.generator_epochs} epochs) and {runs} "
+            f"trainings of '{choices.grader}' on {self.settled.backbone}, {self.settled.size} px "
+            f"({budget.epochs} epochs, about {budget.epochs * budget.train:,} images each, the "
+            f"same for every mixer): about {in_words(budget.seconds)} on {self.speed.hardware}"
+        )
+
+
+def prepare(
+    path: str | Path, output: str | Path, choices: Choices, progress: Progress | None = None
+) -> Prepared:
+    """Read and check the images, measure the machine and choose the lengths.
+
+    Args:
+        path: Manifest or folder.
+        output: The study's folder.
+        choices: What is asked for.
+        progress: Called now and then.
+    """
+    output, settled = Path(output), settle(choices)
+    begun = time.perf_counter()
+    intake = take_in(path, choices, settled.size, progress)
+    decode = (time.perf_counter() - begun) / len(intake.manifest)
+    write_manifest(intake.manifest, output / DATA)
+    speed = measured_speed(
+        intake.manifest, choices, settled, output, votes=intake.votes, decode=decode,
+        progress=progress,
+    )  # fmt: skip
+    budget = _lengths(output / LENGTHS, choices, settled, len(intake.manifest), speed)
+    place = intake.manifest.path
+    name = Path(path).resolve().name if place is None else place.stem
+    if name == "manifest" and place is not None:
+        name = place.resolve().parent.name
+    return Prepared(choices, settled, intake, speed, budget, name)
+
+
+def _lengths(path: Path, choices: Choices, settled: Settled, images: int, speed: Speed) -> Budget:
+    """Return what was chosen when this study began, so that it goes on with the same runs."""
+    asked = {k: v for k, v in choices.to_dict().items() if k not in ("metric", "worth")}
+    request = json.loads(json.dumps({**asked, "images": images, "arch": settled.arch}))
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["request"] == request:
+            return Budget(**content["budget"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    budget = choose(choices, settled, images, speed)
+    atomic.write_json(path, {"request": request, "budget": budget.to_dict()})
+    return budget
+
+
+def conduct(
+    path: str | Path,
+    output: str | Path,
+    choices: Choices | None = None,
+    *,
+    jobs: int = 1,
+    retry_failed: bool = False,
+    tell: Tell | None = None,
+    progress: Progress | None = None,
+) -> dict[str, object]:
+    """Run a study, or finish one, and write ``study.html`` and ``study.json``.
+
+    Args:
+        path: Manifest or folder.
+        output: Folder to fill; the same folder again goes on where it was.
+        choices: What is asked for.
+        jobs: Trainings at once.
+        retry_failed: Also run what failed before.
+        tell: Called with lines for the user.
+        progress: Called now and then.
+
+    Returns:
+        What ``study.json`` holds.
+    """
+    output, choices = Path(output), choices or Choices()
+    prepared = prepare(path, output, choices, progress)
+    if tell is not None:
+        tell(prepared.announcement())
+    folder = BenchFolder(output / BENCH)
+    plan = study_plan(
+        choices, prepared.settled, prepared.budget, votes=prepared.intake.votes,
+        speed=prepared.speed,
+    )  # fmt: skip
+    study = resolved(plan, folder, output / DATA, prepared.name, progress)
+    found = run_study(
+        study, folder, make_engine(jobs=jobs), retry_failed=retry_failed, cpu=choices.cpu,
+        cost=plan.cost, progress=progress,
+    )  # fmt: skip
+    _refuse_unfinished(study, folder, found.failed, found.left)
+    return write_findings(prepared, study, folder, output, progress)
+
+
+def _refuse_unfinished(study: Study, folder: BenchFolder, failed: int, left: int) -> None:
+    if failed:
+        broken = next(run for run in study.runs if folder.status(run.id) == "failed")
+        error = str((folder.record(broken.id) or {}).get("error") or "").strip().splitlines()
+        raise DisMixError(
+            f"{failed} of {len(study.runs)} trainings failed ({error[-1] if error else 'unknown'})",
+            file=folder.record_path(broken.id),
+            cure="look at the traceback there, then add --retry-failed",
+        )
+    if left:
+        raise DisMixError(
+            f"{left} of {len(study.runs)} trainings are under way elsewhere",
+            file=folder.root,
+            cure="wait for the other command, then run this one again",
+        )

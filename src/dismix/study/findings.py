@@ -1,0 +1,190 @@
+"""From finished runs to ``study.json`` and the page."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import dismix
+from dismix import atomic
+from dismix.bench.artifacts import generator_done
+from dismix.bench.folder import BenchFolder
+from dismix.bench.specs import Study
+from dismix.data.annotators.agreement import measure_agreement
+from dismix.data.draws import image_keys
+from dismix.data.manifest import Manifest
+from dismix.progress import Progress
+from dismix.provenance import provenance
+from dismix.study.budget import usual
+from dismix.study.choices import METRICS
+from dismix.study.costs import costs
+from dismix.study.intake import group_names
+from dismix.study.mixes import MixLook, look_at_mixes
+from dismix.study.page import write_page
+from dismix.study.pooled import PAIRS, Pooled, compare, learned, pool, results
+from dismix.study.resample import DRAWS
+from dismix.study.words import spell
+
+if TYPE_CHECKING:
+    from dismix.study.conduct import Prepared
+
+FORMAT = 1
+PAGE, JSON = "study.html", "study.json"
+
+
+def write_findings(
+    prepared: "Prepared",
+    study: Study,
+    folder: BenchFolder,
+    output: Path,
+    progress: Progress | None = None,
+) -> dict[str, object]:
+    """Analyse all runs, and write ``study.json`` and the page.
+
+    Args:
+        prepared: What was asked for and found before the runs.
+        study: Its runs, all done.
+        folder: Their records.
+        output: The study's folder.
+        progress: Called while mixes are made.
+    """
+    choices, manifest = prepared.choices, prepared.intake.manifest
+    records = [record for run in study.runs if (record := folder.record(run.id)) is not None]
+    pooled = pool(records, _groups(manifest))
+    metric, worth = METRICS[choices.metric], choices.smallest
+    comparisons = compare(pooled, metric, worth)
+    able = learned(pooled, metric)
+    verdict = spell(comparisons, metric, worth, len(pooled.images), learned=able)
+    look = _mixes(prepared, study, folder, output, progress)
+    done = {name: generator_done(folder, name) or {} for name in study.generators}
+    made = provenance()
+    found: dict[str, Any] = {
+        "format": FORMAT, "date": made["date"], "version": dismix.__version__,
+        "commit": made["commit"], "hardware": made["hardware"], "command": _command(prepared),
+        "answer": verdict.answer, "recommended": verdict.mixer, "headline": verdict.headline,
+        "reasons": [*verdict.sentences], "learned": able, "metric": metric.name, "worth": worth,
+        "comparisons": [comparisons[pair].to_dict() for pair in PAIRS],
+        "results": results(pooled, manifest.num_ranks),
+        "data": _data(prepared, pooled), "how": _how(prepared, study),
+        "agreement": _agreement(manifest), "mixes": look.to_dict(),
+        "cost": costs(records, done), "notes": _notes(prepared),
+        "facts": _facts(prepared, manifest), "skipped": [*prepared.intake.skipped],
+        "runs": [run.id for run in study.runs],
+    }  # fmt: skip
+    atomic.write_json(output / JSON, found)
+    write_page(output / PAGE, found, verdict, [comparisons[pair] for pair in PAIRS], look.shown)
+    return found
+
+
+def _groups(manifest: Manifest) -> dict[str, str]:
+    return dict(zip(image_keys(manifest.image_paths), group_names(manifest), strict=True))
+
+
+def _mixes(
+    prepared: "Prepared",
+    study: Study,
+    folder: BenchFolder,
+    output: Path,
+    progress: Progress | None,
+) -> MixLook:
+    first = next(run for run in study.runs if run.generator is not None)
+    assert first.generator is not None
+    return look_at_mixes(
+        folder.generator_dir(first.generator), folder.manifest_dir(first.data),
+        output / "mixes" / first.generator, prepared.settled.size,
+        device=prepared.settled.device, progress=progress,
+    )  # fmt: skip
+
+
+def _agreement(manifest: Manifest) -> dict[str, Any] | None:
+    if not manifest.annotators:
+        return None
+    voted = manifest.rows(manifest.has_votes)
+    found = measure_agreement(voted.votes, voted.num_ranks, annotators=voted.annotators)
+    return found.to_dict()
+
+
+def _data(prepared: "Prepared", pooled: Pooled) -> dict[str, Any]:
+    manifest = prepared.intake.manifest
+    tested = np.bincount(pooled.truth, minlength=manifest.num_ranks)
+    return {
+        "name": prepared.name, "images": len(manifest), "groups": prepared.intake.groups,
+        "ranks": [*manifest.meta.ranks], "counts": [*prepared.intake.counts],
+        "tested": tested.tolist(), "annotators": manifest.annotators,
+    }  # fmt: skip
+
+
+def _how(prepared: "Prepared", study: Study) -> dict[str, Any]:
+    settings: Mapping[str, Any] = study.runs[0].local["settings"]
+    generator = next(iter(study.generators.values()))
+    return {
+        "grader": prepared.choices.grader, "backbone": settings["backbone"],
+        "size": settings["size"], "epochs": settings["epochs"],
+        "batch_size": settings["batch_size"], "arch": prepared.settled.arch,
+        "generator_epochs": generator.described["recipe"]["epochs"],
+        "folds": prepared.choices.folds, "repeats": prepared.budget.repeats,
+        "device": prepared.settled.device, "budget_minutes": prepared.choices.budget,
+        "length": prepared.budget.share,
+    }  # fmt: skip
+
+
+def _notes(prepared: "Prepared") -> list[str]:
+    notes = [*prepared.settled.notes, *prepared.intake.notes]
+    budget = prepared.budget
+    if budget.share < 0.5:
+        _, generator, _ = usual(prepared.settled, budget.train)
+        notes.append(
+            f"The budget was tight: trainings had {100 * budget.share:.0f} % of their usual length,"
+            f" generators {budget.generator_epochs} instead of {generator} epochs. DisMix depends"
+            " on its generator most, so a longer study may answer otherwise."
+        )
+    return notes
+
+
+def _facts(prepared: "Prepared", manifest: Manifest) -> list[str]:
+    choices, budget = prepared.choices, prepared.budget
+    graded = int((~np.isnan(manifest.grades)).sum())
+    judged = (
+        "the reference grade" if graded == len(manifest)
+        else "the annotators' majority" if graded == 0
+        else f"the reference grade ({graded:,} images) or the annotators' majority"
+    )  # fmt: skip
+    kept = (
+        "Images of one group (patient) never stood on both sides."
+        if "group" in manifest.table
+        else "The data name no groups (patients); images of one person may stand on both sides, "
+        "which flatters all three alike."
+    )
+    return [
+        f"All images were dealt into {choices.folds} folds with equal shares of the grades. "
+        f"Networks and generators that are tested on a fold never saw any of it. {kept}",
+        f"Of the rest 15 % chose the checkpoint, the others ({budget.train:,} images, about) were "
+        f"learned from, by {'votes' if prepared.intake.votes else 'single grades'}. Held-out "
+        f"images were judged by {judged}.",
+        f"No mixing, Mixup and DisMix had the same network, images, seeds and number of images "
+        f"seen; {budget.repeats} training{'s' * (budget.repeats != 1)} each in every fold.",
+        f"Intervals: differences image by image; folds, then "
+        f"{'groups' if 'group' in manifest.table else 'images'} within them, and repeated "
+        f"trainings were drawn with replacement {DRAWS:,} times.",
+        "The answer holds for this grader, this network, this size and this number of images. It "
+        "is no promise for a larger network or a longer training.",
+    ]
+
+
+def _command(prepared: "Prepared") -> str:
+    choices, words = prepared.choices, [f"dismix study {prepared.name} --folds"]
+    words.append(str(choices.folds))
+    options = {
+        "--grader": choices.grader, "--backbone": prepared.settled.backbone,
+        "--arch": prepared.settled.arch, "--size": prepared.settled.size,
+        "--epochs": prepared.budget.epochs, "--generator-epochs": prepared.budget.generator_epochs,
+        "--repeats": prepared.budget.repeats, "--metric": choices.metric,
+        "--worth": f"{choices.smallest:g}",
+    }  # fmt: skip
+    words += [f"{name} {value}" for name, value in options.items()]
+    words += ["--without-test"] if choices.without_test else []
+    words += [f"--set {name}={value}" for name, value in choices.changes.items()]
+    if f"guide_steps={prepared.budget.guide_steps}" not in " ".join(words):
+        words.append(f"--set generator.guide_steps={prepared.budget.guide_steps}")
+    return " ".join(words)

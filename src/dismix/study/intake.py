@@ -1,0 +1,178 @@
+"""The user's images taken in: what cannot be studied is said in one line, the rest is noted."""
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dismix.data.decode import SKIP
+from dismix.data.laws import law_columns
+from dismix.data.manifest import Manifest, read_manifest
+from dismix.data.splits import k_fold, merge_splits
+from dismix.data.store import build_store
+from dismix.data.store_settings import settings_for
+from dismix.errors import DisMixError
+from dismix.progress import Progress
+from dismix.study.choices import Choices
+
+#: Fewer images in a fold than this tell nothing.
+LEAST_IN_A_FOLD = 4
+
+
+@dataclass(frozen=True)
+class Intake:
+    """Images that can be studied.
+
+    Attributes:
+        manifest: All rows that take part.
+        counts: (C) images of each rank, by what training uses.
+        votes: Whether training uses votes (else single grades).
+        groups: Number of groups (patients), images without one counted singly.
+        notes: What a reader has to know about these data.
+        skipped: A line for each image that could not be read.
+    """
+
+    manifest: Manifest
+    counts: tuple[int, ...]
+    votes: bool
+    groups: int
+    notes: tuple[str, ...]
+    skipped: tuple[str, ...] = ()
+
+
+def open_manifest(path: str | Path) -> Manifest:
+    """Read a manifest, a folder that holds one, or a published folder."""
+    from dismix.data.sources import read_source
+
+    path = Path(path)
+    if path.is_dir() and not (path / "manifest.csv").is_file():
+        return read_source(path)
+    return read_manifest(path)
+
+
+def take_in(
+    path: str | Path, choices: Choices, size: int, progress: Progress | None = None
+) -> Intake:
+    """Read, decode and check the images before anything is trained.
+
+    Args:
+        path: Manifest or folder.
+        choices: What is asked for.
+        size: Pixels a side.
+        progress: Called while images are decoded.
+
+    Raises:
+        DisMixError: Unreadable images, or too few for what is asked.
+    """
+    manifest = open_manifest(path)
+    notes: list[str] = []
+    tested = int((manifest.table["split"] == "test").sum())
+    if choices.without_test and tested:
+        manifest = manifest.split("train", "val")
+        notes.append(f"{tested} images marked 'test' were left out, as asked.")
+    elif tested:
+        notes.append(
+            f"{tested} images marked 'test' take part: every image is held out once. Who keeps them"
+            " for a final test should run this with --without-test."
+        )
+    manifest, skipped = _readable(manifest, choices, size, progress)
+    if skipped:
+        notes.append(f"{len(skipped)} images could not be read and were left out.")
+    counts = np.bincount(manifest.target().hard.numpy(), minlength=manifest.num_ranks)
+    _refuse_too_few(manifest, counts, choices.folds)
+    notes += _fold_notes(manifest, counts, choices.folds)
+    votes = bool(manifest.annotators) or bool(law_columns(manifest.table))
+    return Intake(
+        manifest, tuple(int(c) for c in counts), votes, len({*group_names(manifest)}),
+        tuple(notes), tuple(skipped),
+    )  # fmt: skip
+
+
+def group_names(manifest: Manifest) -> list[str]:
+    """Return the group of each of N rows; an image without one is its own."""
+    names = [f"image {i}" for i in range(len(manifest))]
+    if "group" not in manifest.table:
+        return names
+    group = manifest.table["group"]
+    known = group.notna().to_numpy(dtype=bool)
+    return [f"group {g}" if k else n for g, k, n in zip(group, known, names, strict=True)]
+
+
+def _readable(
+    manifest: Manifest, choices: Choices, size: int, progress: Progress | None
+) -> tuple[Manifest, list[str]]:
+    settings = settings_for(manifest.meta, size)
+    try:
+        store = build_store(
+            manifest.image_paths, settings, on_error=choices.on_error, progress=progress
+        )
+    except DisMixError as error:
+        cure = (error.cure or "").replace(SKIP, "or leave such files out with --on-error skip")
+        raise DisMixError(
+            error.problem, file=error.file, row=error.row, column=error.column, cure=cure or None
+        ) from error
+    if not store.skipped:
+        return manifest, []
+    keep = np.ones(len(manifest), dtype=bool)
+    keep[[item.row for item in store.skipped]] = False
+    return manifest.rows(keep), [f"{item.path.name}: {item.reason}" for item in store.skipped]
+
+
+def _refuse_too_few(manifest: Manifest, counts: NDArray[np.int64], folds: int) -> None:
+    place = manifest.path or manifest.root
+    names, present = manifest.meta.ranks, np.flatnonzero(counts)
+    if len(present) < 2:
+        raise DisMixError(
+            f"all images have grade '{names[present[0]]}': there is nothing to tell apart",
+            file=place,
+            cure="add images of other grades",
+        )
+    groups = len({*group_names(manifest)})
+    if groups < folds:
+        noun = "groups (patients)" if "group" in manifest.table else "images"
+        raise DisMixError(
+            f"{groups} {noun} cannot be dealt into {folds} folds", file=place,
+            cure=f"give --folds {groups} or fewer" if groups > 1 else "add images of other groups",
+        )  # fmt: skip
+    if len(manifest) < LEAST_IN_A_FOLD * folds:
+        most = len(manifest) // LEAST_IN_A_FOLD
+        raise DisMixError(
+            f"{len(manifest)} images are too few for {folds} folds of {LEAST_IN_A_FOLD} or more",
+            file=place,
+            cure=f"give --folds {most}, or add images" if most >= 2 else "add images",
+        )
+
+
+def _fold_notes(manifest: Manifest, counts: NDArray[np.int64], folds: int) -> list[str]:
+    """Deal the folds once, to fail now rather than later, and say which grades are rare."""
+    others = {name: "train" for name in ("val", "test") if (manifest.table["split"] == name).any()}
+    pooled = merge_splits(manifest, others) if others else manifest
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            k_fold(pooled, folds, seed=0, held_out="test")
+        except DisMixError as error:
+            raise DisMixError(
+                error.problem, file=manifest.path or manifest.root, column=error.column,
+                cure=(error.cure or "").replace("give 2 to", "give --folds 2 to"),
+            ) from error  # fmt: skip
+    hard, group = manifest.target().hard.numpy(), np.array(group_names(manifest))
+    notes = []
+    for rank, count in enumerate(counts):
+        name, holders = manifest.meta.ranks[rank], len({*group[hard == rank]})
+        noun = "patients or groups" if "group" in manifest.table else "images"
+        if count == 0:
+            notes.append(f"No image has grade '{name}': no grader here could ever learn it.")
+        elif holders == 1:
+            notes.append(
+                f"Grade '{name}' comes from one of the {noun} only: it is never both learned and"
+                " tested, so this study says nothing about it."
+            )
+        elif holders < folds:
+            notes.append(
+                f"Grade '{name}' comes from {holders} {noun}, fewer than the {folds} folds: some"
+                " folds are tested without it, and what is said of it is weak."
+            )
+    return notes
