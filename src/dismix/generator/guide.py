@@ -11,7 +11,7 @@ starts: what an image without a label shows may well be told by its colour.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -56,23 +56,34 @@ class ViewDraws:
         matrix: (B, 2, 3) sampling matrices: turn, zoom, shift.
         noise: (B,) deviation of the noise.
         seed: Seed of the noise itself.
+        field: (B, channels, H, W) that noise, standard normal, once it is drawn.
     """
 
     matrix: Tensor
     noise: Tensor
     seed: int
+    field: Tensor | None = None
 
     def first(self, count: int) -> "ViewDraws":
         """Return the views of the first ``count`` images."""
-        return ViewDraws(self.matrix[:count], self.noise[:count], self.seed)
-
-    def to(self, device: torch.device) -> "ViewDraws":
-        """Move to a device."""
-        return ViewDraws(onto(self.matrix, device), onto(self.noise, device), self.seed)
+        return self._part(slice(count))
 
     def last(self, count: int) -> "ViewDraws":
         """Return the views of the last ``count`` images."""
-        return ViewDraws(self.matrix[-count:], self.noise[-count:], self.seed)
+        return self._part(slice(-count, None))
+
+    def to(self, device: torch.device) -> "ViewDraws":
+        """Move to a device."""
+        field = None if self.field is None else onto(self.field, device)
+        return ViewDraws(onto(self.matrix, device), onto(self.noise, device), self.seed, field)
+
+    def filled(self, shape: torch.Size, device: torch.device) -> "ViewDraws":
+        """Draw the noise for images of a shape (B, channels, H, W), on their device."""
+        return replace(self, field=_noise(self.seed, shape, device))
+
+    def _part(self, rows: slice) -> "ViewDraws":
+        field = None if self.field is None else self.field[rows]
+        return ViewDraws(self.matrix[rows], self.noise[rows], self.seed, field)
 
 
 def draw_views(batch: int, generator: torch.Generator, noise_to: float = 0.2) -> ViewDraws:
@@ -91,9 +102,13 @@ def view(images: Tensor, draws: ViewDraws) -> Tensor:
     images = images.float()
     where = F.affine_grid(draws.matrix.to(images), list(images.shape), align_corners=False)
     seen = F.grid_sample(images, where, padding_mode="reflection", align_corners=False)
-    rng = torch.Generator(images.device).manual_seed(draws.seed)
-    noise = torch.randn(seen.shape, generator=rng, device=seen.device)
-    return seen + draws.noise.to(seen)[:, None, None, None] * noise
+    field = _noise(draws.seed, seen.shape, seen.device) if draws.field is None else draws.field
+    return seen + draws.noise.to(seen)[:, None, None, None] * field
+
+
+def _noise(seed: int, shape: torch.Size, device: torch.device) -> Tensor:
+    rng = torch.Generator(device).manual_seed(seed)
+    return torch.randn(shape, generator=rng, device=device)
 
 
 class Guide(nn.Module):

@@ -89,7 +89,7 @@ class GeneratorObjective(nn.Module):
         return any(name in self.names for name in CONTROL_TERMS)
 
     def forward(
-        self, images: Tensor, levels: Tensor, draws: StepDraws, reversal: float, realism: float
+        self, images: Tensor, levels: Tensor, draws: StepDraws, reversal: Tensor, realism: Tensor
     ) -> tuple[dict[str, Tensor], tuple[Tensor, Tensor, Tensor]]:
         """Return the loss dict and, for the critics, made images, their levels and z_n.
 
@@ -97,8 +97,8 @@ class GeneratorObjective(nn.Module):
             images: (B, channels, H, W) in [-1, 1].
             levels: (B, C-1).
             draws: Random choices of the step.
-            reversal: Strength of the push against rank in z_n.
-            realism: Scale of the realism terms, 0 before the discriminator joins.
+            reversal: 0-d, strength of the push against rank in z_n.
+            realism: 0-d, scale of the realism terms, 0 before the discriminator joins.
         """
         critics = self._judges[0]
         assert isinstance(critics, Critics)
@@ -246,7 +246,7 @@ class GeneratorObjective(nn.Module):
         made: dict[str, Tensor],
         pictures: Tensor,
         targets: Tensor,
-        realism: float,
+        realism: Tensor,
     ) -> None:
         """Add the discriminator's terms on all pictures of the step."""
         judged = discriminator(pictures, targets)

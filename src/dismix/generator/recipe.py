@@ -73,6 +73,7 @@ class Recipe:
             passes; 0 leaves the reader out.
         perceptual_crop: Side of the random crop that LPIPS compares; 0 takes the whole image.
         freeze: Keep the encoder's way down as pretrained.
+        graphs: Replay whole steps as a CUDA graph, on one GPU.
         compile: Compile encoder, decoder, discriminator and LPIPS on a GPU.
         revive: Replace codes that nothing chose during an epoch.
         evaluate_every: Epochs between validations, from which the checkpoint is chosen.
@@ -116,6 +117,7 @@ class Recipe:
     guide_steps: int = 1000
     perceptual_crop: int = 0
     freeze: bool = True
+    graphs: bool = False
     compile: bool = False
     revive: bool = True
     evaluate_every: int = 10
@@ -176,7 +178,8 @@ PAPER = Recipe(
 )  # fmt: skip
 DEFAULT = Recipe(
     weights={
-        "reconstruct": 20.0, "perceptual": 0.5, "seen": 0.1, "realism": 0.05, "quantize_ordinal": 0.25,
+        "reconstruct": 20.0, "perceptual": 0.5, "seen": 0.1, "realism": 0.05,
+        "quantize_ordinal": 0.25,
         "quantize_nonordinal": 0.25, "rank_ordinal": 0.1, "rank_unlabelled": 0.1,
         "rank_predicted": 0.5, "rank_nonordinal": 2.0, "guide": 0.2, "mix": 0.3,
         "control_realism": 0.05, "mix_realism": 0.05, "stay": 0.5, "keep": 2.0,

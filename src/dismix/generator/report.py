@@ -45,6 +45,7 @@ def write_report(
     output: str | Path | None = None,
     *,
     manifest: str | Path | None = None,
+    evaluation: Mapping[str, Any] | None = None,
     device: str = "cpu",
     cache: Path | None = None,
     progress: Progress | None = None,
@@ -58,6 +59,7 @@ def write_report(
         run: Run folder.
         output: HTML file; ``report.html`` in the run folder by default.
         manifest: Data to judge on; by default what the run was trained on.
+        evaluation: From `evaluate_generator` on that manifest; the run's own by default.
         device: Where to compute.
         cache: Folder of the image stores.
         progress: Called after each section.
@@ -66,7 +68,9 @@ def write_report(
     described = read_run(run)
     model = Generator.load(run, device)
     data = read_manifest(manifest or described["manifest"])
-    found = read_evaluation(run) if manifest is None else None
+    found = dict(evaluation) if evaluation is not None else None
+    if found is None and manifest is None:
+        found = read_evaluation(run)
     if found is not None and found["checkpoint"] != "best":
         found = None
     splits = evaluation_splits(

@@ -27,7 +27,7 @@ class StepDraws:
             share a batch divide it, so that the neighbours stay the same.
         views: How the guide sees those decodings.
         gains: (B, 3) brightness gains of the channels.
-        crop: Place of the crop that LPIPS compares, two shares of the room there is.
+        crop: (2,) place of the crop that LPIPS compares, shares of the room there is.
         perturbation: What the decoder does not see of z_n, or None.
     """
 
@@ -36,7 +36,7 @@ class StepDraws:
     lam: Tensor
     views: ViewDraws
     gains: Tensor
-    crop: tuple[float, float] = (0.0, 0.0)
+    crop: Tensor
     shift: int = 1
     perturbation: Perturbation | None = None
 
@@ -62,6 +62,20 @@ class StepDraws:
             noise,
         )
 
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All tensors, in a fixed order."""
+        hidden, views = self.perturbation, self.views
+        own = [self.uncond, self.asked, self.lam, self.gains, self.crop, views.matrix]
+        more = [views.noise, views.field]
+        if hidden is not None:
+            more += [hidden.hidden, hidden.noise]
+        return [*own, *(x for x in more if x is not None)]
+
+    def with_noise(self, shape: torch.Size, device: torch.device) -> "StepDraws":
+        """Draw the noise of the views, for images of a shape on their device."""
+        return replace(self, views=self.views.filled(shape, device))
+
     def to(self, device: torch.device) -> "StepDraws":
         """Move to a device."""
         hidden = self.perturbation
@@ -71,6 +85,7 @@ class StepDraws:
             asked=onto(self.asked, device),
             lam=onto(self.lam, device),
             gains=onto(self.gains, device),
+            crop=onto(self.crop, device),
             views=self.views.to(device),
             perturbation=None if hidden is None else hidden.to(device),
         )
@@ -84,11 +99,11 @@ def draw_step(model: Generator, batch: int, generator: torch.Generator) -> StepD
     swapped = torch.rand(batch, generator=generator) < P_SWAP
     lam = torch.rand(batch, generator=generator).masked_fill(swapped, 0.0)
     gains = torch.randn(batch, 3, generator=generator)
-    top, left = torch.rand(2, generator=generator).tolist()
+    crop = torch.rand(2, generator=generator)
     perturbation = model.draw_perturbation(batch, generator)
     views = draw_views(batch, generator)
     shift = 8 if batch > 8 else 1
-    return StepDraws(uncond, asked, lam, views, gains, (top, left), shift, perturbation)
+    return StepDraws(uncond, asked, lam, views, gains, crop, shift, perturbation)
 
 
 def with_gains(images: Tensor, gains: Tensor, strength: float) -> Tensor:
@@ -109,18 +124,26 @@ def with_gains(images: Tensor, gains: Tensor, strength: float) -> Tensor:
     return ((images + 1) * gain - 1).clamp(max=1.0)
 
 
-def cropped(images: Tensor, size: int, place: tuple[float, float]) -> Tensor:
+def cropped(images: Tensor, size: int, place: Tensor) -> Tensor:
     """Return the crop of images (B, channels, H, W) at a place; a size of 0 crops nothing.
 
+    Args:
+        images: (B, channels, H, W).
+        size: Pixels a side.
+        place: (2,) shares of the room there is, from the top and from the left.
+
     Example:
-        >>> cropped(torch.arange(16.0).view(1, 1, 4, 4), 2, (1.0, 0.0)).flatten()
+        >>> cropped(torch.arange(16.0).view(1, 1, 4, 4), 2, torch.tensor([1.0, 0.0])).flatten()
         tensor([ 8.,  9., 12., 13.])
     """
     height, width = images.shape[-2:]
     if not size or size >= min(height, width):
         return images
-    top, left = round(place[0] * (height - size)), round(place[1] * (width - size))
-    return images[..., top : top + size, left : left + size]
+    # By numbers on the device, so that a recorded step can be replayed with another place.
+    steps = torch.arange(size, device=images.device)
+    top, left = ((share * room).round().long() for share, room in
+                 zip(place.unbind(), (height - size, width - size), strict=True))  # fmt: skip
+    return images.index_select(2, top + steps).index_select(3, left + steps)
 
 
 def levels_of_ranks(ranks: Tensor, num_ranks: int) -> Tensor:

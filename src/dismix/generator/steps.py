@@ -1,19 +1,73 @@
-"""The two optimisation steps of a training: the generator's, and the critics'."""
+"""The two optimisation steps of a training: the generator's, and the critics'.
+
+A step is prepared (random choices, learning rates; all that the CPU has to say) and then taken
+from tensors alone, without waiting for the device, so that one GPU can also replay it as a graph
+(`dismix.generator.graphs`).
+"""
 
 import math
-from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
+from dismix.generator.graphs import StepGraph
 from dismix.generator.recipe import Recipe
 from dismix.generator.reversal import reversal_ramp
-from dismix.generator.step_draws import draw_step, step_rng, with_gains
+from dismix.generator.step_draws import StepDraws, draw_step, step_rng, with_gains
+from dismix.transfer import onto
 
 if TYPE_CHECKING:
     from dismix.generator.training import Training
+
+# Batches whose codes the adversaries may read again.
+REMEMBERED = 16
+
+
+@dataclass(frozen=True)
+class StepInput:
+    """All that a step depends on beside the weights.
+
+    Attributes:
+        images: (B, channels, H, W) in [-1, 1].
+        levels: (B, C-1).
+        draws: Random choices.
+        ramp: 0-d strength of the push against rank in z_n.
+        realism: 0-d scale of the realism terms.
+        slot: (1,) where this batch's codes are remembered.
+        picks: (n,) which remembered ones are read again.
+    """
+
+    images: Tensor
+    levels: Tensor
+    draws: StepDraws
+    ramp: Tensor
+    realism: Tensor
+    slot: Tensor
+    picks: Tensor
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All tensors, in a fixed order."""
+        own = [self.images, self.levels, self.ramp, self.realism, self.slot, self.picks]
+        return [*own, *self.draws.tensors]
+
+
+@dataclass
+class Memory:
+    """Codes of earlier batches of an epoch, for adversaries that take more steps.
+
+    Attributes:
+        codes: (REMEMBERED, B, D, h, w).
+        levels: (REMEMBERED, B, C-1).
+        written: Batches of this epoch so far.
+    """
+
+    codes: Tensor
+    levels: Tensor
+    written: int = 0
 
 
 class Steps:
@@ -28,10 +82,14 @@ class Steps:
         self.training, self.accelerator = training, accelerator
         self.objective: nn.Module = training.objective
         self.critics: nn.Module = training.critics
-        self.memory: deque[tuple[Tensor, Tensor]] = deque(maxlen=16)
-        if accelerator.num_processes > 1:
+        # By batch size: an epoch's last batch may have another one.
+        self.memory: dict[int, Memory] = {}
+        several = accelerator.num_processes > 1
+        if several:
             self.objective = accelerator.prepare_model(training.objective)
             self.critics = accelerator.prepare_model(training.critics)
+        replay = training.recipe.graphs and accelerator.device.type == "cuda" and not several
+        self.graph = StepGraph(self.take, training.recipe.batch_size) if replay else None
 
     def __call__(
         self, images: Tensor, levels: Tensor, epoch: int, step: int, share: float
@@ -45,44 +103,82 @@ class Steps:
             step: Number of the step within the epoch.
             share: Share of the training that is done.
         """
-        training, accelerator = self.training, self.accelerator
-        recipe, world = training.recipe, accelerator.num_processes
-        if images.device.type == "cuda":
+        given = self.prepare(images, levels, epoch, step, share)
+        for optimizer in self.training.optimizers.values():
+            set_lr(optimizer, self.training.recipe, share)
+        parts = self.take(given) if self.graph is None else self.graph(given)
+        self.training.average.update()
+        return parts
+
+    def prepare(
+        self, images: Tensor, levels: Tensor, epoch: int, step: int, share: float
+    ) -> StepInput:
+        """Draw all choices of a step and bring them to the device; arguments as for the call."""
+        training, accelerator, recipe = self.training, self.accelerator, self.training.recipe
+        world, device = accelerator.num_processes, images.device
+        if device.type == "cuda":
             images = images.contiguous(memory_format=torch.channels_last)
         rng = step_rng(training.seed, epoch + 1, step)
         draws = draw_step(training.model, len(images) * world, rng)
-        draws = draws.shard(accelerator.process_index, world).to(images.device)
-        images = with_gains(images, draws.gains, recipe.jitter)
-        for optimizer in training.optimizers.values():
-            set_lr(optimizer, recipe, share)
+        draws = draws.shard(accelerator.process_index, world).to(device)
+        draws = draws.with_noise(images.shape, device)
         since, over = max(0.0, share - recipe.reversal_start), recipe.reversal_ramp
         ramp = recipe.reversal * reversal_ramp(round(1e4 * since), max(1, round(1e4 * over)))
-        realism = float(share >= recipe.discriminator_start)
+        slot, picks = self._remembered(len(images), step, rng)
+        return StepInput(
+            with_gains(images, draws.gains, recipe.jitter),
+            levels,
+            draws,
+            torch.full((), ramp, device=device),
+            torch.full((), float(share >= recipe.discriminator_start), device=device),
+            onto(slot, device),
+            onto(picks, device),
+        )
+
+    def _remembered(self, batch: int, step: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return where to remember this batch's codes, and which are read again."""
+        if step == 0:
+            # Nothing outlives an epoch, so that a resumed run remembers the same.
+            for memory in self.memory.values():
+                memory.written = 0
+        written = self.memory[batch].written if batch in self.memory else 0
+        if batch in self.memory:
+            self.memory[batch].written += 1
+        extra = max(0, self.training.recipe.adversary_steps - 1)
+        picks = torch.randint(min(written + 1, REMEMBERED), (extra,), generator=rng)
+        return torch.tensor([written % REMEMBERED]), picks
+
+    def take(self, given: StepInput) -> dict[str, Tensor]:
+        """Take both steps from tensors alone and return the parts of both losses."""
+        training, accelerator = self.training, self.accelerator
         training.critics.requires_grad_(False)
         with accelerator.autocast():
-            parts, seen = self.objective(images, levels, draws, ramp, realism)
+            parts, seen = self.objective(
+                given.images, given.levels, given.draws, given.ramp, given.realism
+            )
         norm = self._descend("generator", parts["loss"], training.objective)
-        training.average.update()
         training.critics.requires_grad_(True)
         with accelerator.autocast():
-            critics = self.critics(images, levels, *seen)
+            critics = self.critics(given.images, given.levels, *seen)
         self._descend("critics", critics["loss"], training.critics)
         critics["critic_loss"] = critics.pop("loss")
-        self._read_again(levels, seen[2], step, rng)
+        self._read_again(given, seen[2])
         found = {name: value.detach() for name, value in (parts | critics).items()}
         return {**found, "gradient_norm": norm}
 
-    def _read_again(self, levels: Tensor, codes: Tensor, step: int, rng: torch.Generator) -> None:
+    def _read_again(self, given: StepInput, codes: Tensor) -> None:
         """Let the adversaries also read codes of earlier batches of this epoch."""
-        extra = self.training.recipe.adversary_steps - 1
-        if extra < 1 or not len(self.training.critics.adversaries):
+        if not len(given.picks) or not len(self.training.critics.adversaries):
             return
-        if step == 0:
-            # Nothing outlives an epoch, so that a resumed run remembers the same.
-            self.memory.clear()
-        self.memory.append((codes, levels))
-        for _ in range(extra):
-            old, its = self.memory[int(torch.randint(len(self.memory), (), generator=rng))]
+        batch = len(codes)
+        if batch not in self.memory:
+            room = [x.new_zeros(REMEMBERED, *x.shape) for x in (codes, given.levels)]
+            self.memory[batch] = Memory(room[0], room[1], written=1)
+        memory = self.memory[batch]
+        memory.codes.index_copy_(0, given.slot, codes.unsqueeze(0))
+        memory.levels.index_copy_(0, given.slot, given.levels.unsqueeze(0))
+        for pick in given.picks.unsqueeze(1):
+            old, its = (x.index_select(0, pick)[0] for x in (memory.codes, memory.levels))
             with self.accelerator.autocast():
                 parts = self.critics(None, its, None, None, old)
             self._descend("critics", parts["loss"], self.training.critics)
@@ -113,5 +209,11 @@ def set_lr(optimizer: torch.optim.Optimizer, recipe: Recipe, share: float) -> No
     elif recipe.schedule == "cosine":
         scale = 0.5 * (1 + math.cos(math.pi * (share - recipe.warmup) / (1 - recipe.warmup)))
     for group in optimizer.param_groups:
-        group.setdefault("first_lr", group["lr"])
-        group["lr"] = group["first_lr"] * (1.0 if group.get("constant") else scale)
+        rate = group["lr"]
+        group.setdefault("first_lr", float(rate))
+        wanted = group["first_lr"] * (1.0 if group.get("constant") else scale)
+        if isinstance(rate, Tensor):
+            # A graph reads it where it lies.
+            rate.fill_(wanted)
+        else:
+            group["lr"] = wanted

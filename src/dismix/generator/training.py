@@ -135,6 +135,7 @@ def build_training(
     if device.type == "cuda":
         _make_fast(model, critics, perceptual, compiled=recipe.compile)
     fused = device.type == "cuda"
+    graphs = fused and recipe.graphs
     betas = (recipe.beta1, 0.99 if recipe.beta1 < 0.9 else 0.999)
     trunk = () if model.ordinal_trunk is None else tuple(model.ordinal_trunk.parameters())
     own = {id(p) for p in trunk}
@@ -145,7 +146,7 @@ def build_training(
     if objective.weigh is not None:
         groups.append({"params": [objective.weigh.theta], "lr": recipe.lr_weights})
     optimizers: dict[str, torch.optim.Optimizer] = {
-        "generator": torch.optim.Adam(groups, betas=betas, fused=fused),
+        "generator": torch.optim.Adam(groups, betas=betas, fused=fused, capturable=graphs),
         "critics": torch.optim.Adam(
             [
                 {"params": [*critics.discriminator.parameters()], "lr": recipe.lr_critic},
@@ -158,8 +159,12 @@ def build_training(
             ],
             betas=betas,
             fused=fused,
+            capturable=graphs,
         ),
     }
+    if graphs:
+        for group in (g for o in optimizers.values() for g in o.param_groups):
+            group["lr"] = torch.full((), float(group["lr"]), device=device)
     average = AveragedWeights(model, recipe.ema)
     # What is compiled for one shape would be compiled again for validation's.
     read_by = None if recipe.compile else perceptual
