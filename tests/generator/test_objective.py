@@ -162,6 +162,26 @@ def test_what_the_guide_sees_is_matched() -> None:
     assert float(parts["seen"]) == pytest.approx(sum(slow) / 2, rel=1e-4)
 
 
+def test_mixes_keep_the_coarse_look_of_what_z_n_is_mixed_of() -> None:
+    training = toy_training(toy_recipe(mix_keep=1.0, mix_share=0.5))
+    split, rows = toy_split(), torch.arange(8)
+    draws = draw_step(training.model, 8, torch.Generator().manual_seed(3))
+    images, levels = split.images(rows, "cpu"), split.target[rows].levels
+    parts, (made, shown, _) = training.objective(images, levels, draws, 1.0, 1.0)
+    mixes, total = made[-4:], 0.0
+    assert torch.equal(shown[-4:], levels[-4:])
+    for place in range(4):
+        row = 4 + place
+        lam, other = float(draws.lam[row]), (row - draws.shift) % 8
+        for y in range(16):
+            for x in range(16):
+                cell = (0, slice(2 * y, 2 * y + 2), slice(2 * x, 2 * x + 2))
+                own, its = float(images[row][cell].mean()), float(images[other][cell].mean())
+                gap = float(mixes[place][cell].mean()) - (lam * own + (1 - lam) * its)
+                total += gap**2
+    assert float(parts["mix_keep"]) == pytest.approx(total / (4 * 256), rel=1e-4)
+
+
 def test_a_code_of_the_rank_alone_ignores_the_picture() -> None:
     training = toy_training(toy_recipe(rank_only=True))
     model, levels = training.model.eval(), torch.tensor([[1.0, 0.0], [1.0, 0.0]])

@@ -87,7 +87,9 @@ class Generator(nn.Module):
         self.quant_conv = nn.Conv2d(z_channels, dim, 1)
         # paper: one shared z. The reversed gradient then erases rank from the very features
         # that the ordinal branch reads.
-        self.ordinal_trunk = build_trunk(config.ordinal_trunk, self.in_channels)
+        # A code of the rank alone, or of the whole image, has no use for small places.
+        fine = not config.rank_only and config.ordinal_grid != 1
+        self.ordinal_trunk = build_trunk(config.ordinal_trunk, self.in_channels, fine=fine)
         seen = z_channels if self.ordinal_trunk is None else self.ordinal_trunk.out_channels
         # Pretrained features come at any scale.
         self.ordinal_norm = nn.GroupNorm(1, seen) if config.ordinal_trunk == "lite0" else None

@@ -28,7 +28,7 @@ from dismix.generator.step_draws import StepDraws, cropped, levels_of_ranks
 CONTROL_TERMS = (
     "control", "guide", "control_realism", "cycle_nonordinal", "cycle_ordinal", "keep", "stay",
 )  # fmt: skip
-MIX_TERMS = ("mix", "mix_realism")
+MIX_TERMS = ("mix", "mix_realism", "mix_keep")
 # Cells a side whose mean colour a decoding at another rank is to keep.
 KEPT = 16
 
@@ -120,6 +120,8 @@ class GeneratorObjective(nn.Module):
         self._fidelity(terms, images, made["own"], draws)
         if "control" in made:
             self._control(terms, images, out, made["control"], shown["control"])
+        if "mix" in made and "mix_keep" in self.names:
+            terms["mix_keep"] = self._mix_keep(images, made["mix"], draws)
         self._guided(terms, made, shown, draws)
         targets = torch.cat([*shown.values()])
         self._judge(terms, critics.discriminator, images, made, pictures, targets, realism)
@@ -220,6 +222,16 @@ class GeneratorObjective(nn.Module):
         if "cycle_ordinal" in self.names:
             read = self.model.encode(made).ordinal
             terms["cycle_ordinal"] = sor(self.model.ordinal_classifier(read), asked)
+
+    def _mix_keep(self, images: Tensor, made: Tensor, draws: StepDraws) -> Tensor:
+        """Return how far mixes are from the coarse look of those whose z_n they show.
+
+        A spatial ordinal code could otherwise carry the look as well.
+        """
+        count = len(made)
+        lam, coarse = draws.lam[-count:, None, None, None], F.adaptive_avg_pool2d(images, KEPT)
+        wanted = lam * coarse[-count:] + (1 - lam) * coarse.roll(draws.shift, 0)[-count:]
+        return F.mse_loss(F.adaptive_avg_pool2d(made.float(), KEPT), wanted)
 
     def _guided(
         self,

@@ -163,6 +163,7 @@ TERMS = {
     "stay": "that decoding stays close to the image, pixel by pixel",
     "mix": "the frozen grader reads the image's rank though another's z_n is mixed in",
     "mix_realism": "the discriminator takes that mix for real",
+    "mix_keep": "that mix has the mean colours of what z_n was mixed of, in 16 x 16 cells",
     "keep": "that decoding keeps the mean colours of 16 x 16 cells: lesions, no tint",
 }
 PAPER_TERMS = (

@@ -116,27 +116,33 @@ def details(images: Tensor, cells: int = 16) -> Tensor:
 class Lite0Trunk(_KeepsStatistics):
     """EfficientNet-Lite0 on the image itself: small, and pretrained where weights are at hand.
 
+    Args:
+        fine: Also give its maps of an eighth of the image's side, on which small lesions still
+            have a place.
+
     Example:
         >>> Lite0Trunk()(torch.zeros(1, 1, 64, 64), None).shape
         torch.Size([1, 432, 4, 4])
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, fine: bool = False) -> None:
         super().__init__()
         from dismix._compat import import_torchvision
 
         import_torchvision()
         import timm
 
-        self.backbone = timm.create_model(LITE0, features_only=True, out_indices=(3, 4))
+        depths = (2, 3, 4) if fine else (3, 4)
+        self.backbone = timm.create_model(LITE0, features_only=True, out_indices=depths)
         self.out_channels = sum(self.backbone.feature_info.channels())
 
     def forward(self, images: Tensor, features: Tensor | None) -> Tensor:
-        """Return (B, F, H/16, W/16) of images (B, 1 or 3, H, W) in [-1, 1]."""
+        """Return (B, F, H/16, W/16) of images (B, 1 or 3, H, W) in [-1, 1]; H/8 if fine."""
         # Its statistics are ours: pretrained on RGB in [-1, 1].
-        middle, deep = self.backbone(images.expand(-1, 3, -1, -1))
-        deep = F.interpolate(deep, size=middle.shape[-2:], mode="nearest")
-        return torch.cat([middle, deep], dim=1)
+        first, *deeper = self.backbone(images.expand(-1, 3, -1, -1))
+        size = first.shape[-2:]
+        wide = [F.interpolate(x, size=size, mode="nearest") for x in deeper]
+        return torch.cat([first, *wide], dim=1)
 
 
 def start_lite0(backbone: nn.Module) -> None:
@@ -163,15 +169,18 @@ def _timm_weights() -> dict[str, Tensor]:
     return state
 
 
-def build_trunk(kind: TrunkKind, channels: int) -> ConvTrunk | Lite0Trunk | None:
+def build_trunk(
+    kind: TrunkKind, channels: int, *, fine: bool = False
+) -> ConvTrunk | Lite0Trunk | None:
     """Return a trunk, or None for the paper's form.
 
     Args:
         kind: "none", "conv" or "lite0".
         channels: Channels of the images.
+        fine: See `Lite0Trunk`; the small trunk's maps are fine already.
     """
     if kind == "none":
         return None
-    trunk = ConvTrunk(channels) if kind == "conv" else Lite0Trunk()
+    trunk = ConvTrunk(channels) if kind == "conv" else Lite0Trunk(fine=fine)
     trunk.frozen_statistics = True
     return trunk
