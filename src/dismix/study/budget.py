@@ -1,9 +1,10 @@
 """How long trainings are: a usual length, or what fits into the user's minutes; equal for all."""
 
+import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dismix.bench.durations import in_words
 from dismix.errors import DisMixError
 from dismix.study.choices import Choices, Settled
 
@@ -17,7 +18,10 @@ TINY_GUIDE, LIGHT_GUIDE = 500, 1000
 LEAST_EPOCHS, LEAST_GENERATOR_EPOCHS, LEAST_GUIDE = 8, 2, 60
 #: A generous budget lengthens trainings up to this; more only overfits.
 MOST = 2.0
+#: Graders get at most this part of a budget before generators get theirs.
+GRADERS_PART = 0.4
 REPEATS = 3
+Lengths = tuple[int, int, int]
 #: Seconds around a training that do not depend on its length.
 _AROUND_GRADER, _AROUND_GENERATOR, _PAGE = 1.0, 4.0, 10.0
 
@@ -59,8 +63,8 @@ class Budget:
         train: Training images of a fold, about.
         seconds: Expected, all together.
         generator_seconds: Of these, for generators.
-        share: Length as a share of the usual.
-        capped: The minutes given would have allowed more than is useful.
+        share: Passes of graders as a share of the usual ones.
+        generator_share: Passes of generators as a share of the usual ones.
     """
 
     epochs: int
@@ -70,15 +74,15 @@ class Budget:
     train: int
     seconds: float
     generator_seconds: float
-    share: float
-    capped: bool = False
+    share: float = 1.0
+    generator_share: float = 1.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
         return asdict(self)
 
 
-def usual(settled: Settled, train: int) -> tuple[int, int, int]:
+def usual(settled: Settled, train: int) -> Lengths:
     """Return the usual passes of a grader and of a generator, and the guide's steps.
 
     Args:
@@ -98,7 +102,7 @@ def usual(settled: Settled, train: int) -> tuple[int, int, int]:
 
 
 def expected(
-    speed: Speed, folds: int, train: int, lengths: tuple[int, int, int], repeats: int
+    speed: Speed, folds: int, train: int, lengths: Lengths, repeats: int
 ) -> tuple[float, float]:
     """Return the seconds of a study, and those of them that go into generators.
 
@@ -136,44 +140,68 @@ def choose(choices: Choices, settled: Settled, images: int, speed: Speed) -> Bud
     repeats = choices.repeats or REPEATS
     if choices.budget is None:
         total, builds = expected(speed, choices.folds, train, base, repeats)
-        return Budget(*base, repeats, train, total, builds, 1.0)
-    seconds = 60 * choices.budget
-    for tried in [repeats] if choices.repeats else [*range(repeats, 0, -1)]:
-        share = _share(speed, choices.folds, train, base, tried, seconds)
-        # Fewer repeats rather than trainings of less than half their usual length.
-        if share is not None and (share >= 0.5 or tried == 1 or choices.repeats):
-            lengths = _scaled(base, share)
-            total, builds = expected(speed, choices.folds, train, lengths, tried)
-            return Budget(*lengths, tried, train, total, builds, share, share >= MOST)
-    least, _ = expected(speed, choices.folds, train, _scaled(base, 0.0), choices.repeats or 1)
-    raise DisMixError(
-        f"{choices.budget:g} minutes are too few for {images:,} images in {choices.folds} folds",
-        column="--budget",
-        cure=f"give {least / 60 + 1:.0f} or more ({in_words(least)} at least), or fewer --folds",
-    )
+        return Budget(*base, repeats, train, total, builds)
+    return _fitted(choices, images, train, base, repeats, speed, 60 * choices.budget)
 
 
-def _scaled(base: tuple[int, int, int], share: float) -> tuple[int, int, int]:
-    epochs, generator, guide = base
+def _fitted(
+    choices: Choices,
+    images: int,
+    train: int,
+    base: Lengths,
+    repeats: int,
+    speed: Speed,
+    seconds: float,
+) -> Budget:
+    """Fill some seconds: graders first, for one that learned nothing tells nothing."""
+    folds = choices.folds
+
+    def total(grader: float, generator: float, tried: int) -> tuple[float, float]:
+        return expected(speed, folds, train, _scaled(base, grader, generator), tried)
+
+    def graders(share: float, tried: int) -> float:
+        every, builds = total(share, 0.0, tried)
+        return every - builds
+
+    tries = [repeats] if choices.repeats else [*range(repeats, 0, -1)]
+    most = GRADERS_PART * seconds
+    tried = next((n for n in tries if graders(1.0, n) <= most), tries[-1])
+    grader = _largest(lambda x: graders(x, tried) <= most, 1.0) or 0.0
+    generator = _largest(lambda x: total(grader, x, tried)[0] <= seconds, MOST)
+    if generator is None:
+        found = _largest(lambda x: total(x, 0.0, tried)[0] <= seconds, grader)
+        if found is None:
+            least = total(0.0, 0.0, tried)[0]
+            raise DisMixError(
+                f"{choices.budget:g} minutes are too few for {images:,} images in {folds} folds",
+                column="--budget",
+                cure=f"give {math.ceil(1.05 * least / 60)} or more, or fewer --folds",
+            )
+        grader, generator = found, 0.0
+    if generator >= MOST:
+        grader = _largest(lambda x: total(x, MOST, tried)[0] <= seconds, MOST) or grader
+    every, builds = total(grader, generator, tried)
+    lengths = _scaled(base, grader, generator)
+    return Budget(*lengths, tried, train, every, builds, min(grader, 1.0), min(generator, 1.0))
+
+
+def _scaled(base: Lengths, grader: float, generator: float) -> Lengths:
     return (
-        max(LEAST_EPOCHS, int(epochs * share)),
-        max(LEAST_GENERATOR_EPOCHS, int(generator * share)),
+        max(LEAST_EPOCHS, int(base[0] * grader)),
+        max(LEAST_GENERATOR_EPOCHS, int(base[1] * generator)),
         # A guide is trained to its usual end at most: more steps do not make it better.
-        min(guide, max(LEAST_GUIDE, int(guide * share))),
+        min(base[2], max(LEAST_GUIDE, int(base[2] * generator))),
     )
 
 
-def _share(
-    speed: Speed, folds: int, train: int, base: tuple[int, int, int], repeats: int, seconds: float
-) -> float | None:
-    """Return the largest share of the usual length that fits, None if not even the least does."""
-    if expected(speed, folds, train, _scaled(base, 0.0), repeats)[0] > seconds:
+def _largest(fits: Callable[[float], bool], most: float) -> float | None:
+    """Return the largest number up to ``most`` that fits, None where not even 0 does."""
+    if not fits(0.0):
         return None
-    low, high = 0.0, MOST
-    if expected(speed, folds, train, _scaled(base, high), repeats)[0] <= seconds:
-        return high
+    if fits(most):
+        return most
+    low, high = 0.0, most
     for _ in range(40):
         middle = (low + high) / 2
-        fits = expected(speed, folds, train, _scaled(base, middle), repeats)[0] <= seconds
-        low, high = (middle, high) if fits else (low, middle)
+        low, high = (middle, high) if fits(middle) else (low, middle)
     return low

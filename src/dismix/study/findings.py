@@ -125,19 +125,19 @@ def _how(prepared: "Prepared", study: Study) -> dict[str, Any]:
         "generator_epochs": generator.described["recipe"]["epochs"],
         "folds": prepared.choices.folds, "repeats": prepared.budget.repeats,
         "device": prepared.settled.device, "budget_minutes": prepared.choices.budget,
-        "length": prepared.budget.share,
+        "shares": [prepared.budget.share, prepared.budget.generator_share],
     }  # fmt: skip
 
 
 def _notes(prepared: "Prepared") -> list[str]:
     notes = [*prepared.settled.notes, *prepared.intake.notes]
     budget = prepared.budget
-    if budget.share < 0.5:
-        _, generator, _ = usual(prepared.settled, budget.train)
+    epochs, generator, _ = usual(prepared.settled, budget.train)
+    if prepared.choices.budget is not None and min(budget.share, budget.generator_share) < 0.5:
         notes.append(
-            f"The budget was tight: trainings had {100 * budget.share:.0f} % of their usual length,"
-            f" generators {budget.generator_epochs} instead of {generator} epochs. DisMix depends"
-            " on its generator most, so a longer study may answer otherwise."
+            f"The budget was tight: graders had {budget.epochs} epochs (usual are {epochs}) and "
+            f"generators {budget.generator_epochs} (usual are {generator}). DisMix depends on its "
+            "generator most, so a longer study may answer otherwise."
         )
     return notes
 

@@ -15,6 +15,7 @@ from dismix.study.page_parts import (
     method_part,
     mixes_part,
     numbers_part,
+    rich,
 )
 from dismix.study.style import STYLE
 from dismix.study.verdict import Comparison, Verdict
@@ -83,7 +84,7 @@ def _lead(found: Mapping[str, Any]) -> str:
 
 
 def _verdict(verdict: Verdict) -> str:
-    lines = "".join(f"<li>{html.escape(line)}</li>" for line in verdict.sentences)
+    lines = "".join(f"<li>{rich(line)}</li>" for line in verdict.sentences)
     return (
         f'<section class="verdict {_TONES[verdict.answer]}"><strong class="head">'
         f"{html.escape(verdict.headline)}</strong><ul>{lines}</ul></section>"
@@ -91,4 +92,4 @@ def _verdict(verdict: Verdict) -> str:
 
 
 def _notes(notes: Sequence[str]) -> str:
-    return "".join(f'<p class="note">{html.escape(note)}</p>' for note in notes)
+    return "".join(f'<p class="note">{rich(note)}</p>' for note in notes)

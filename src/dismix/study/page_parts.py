@@ -1,6 +1,7 @@
 """Sections of the study's page, each from what ``study.json`` holds."""
 
 import html
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,8 +34,22 @@ def _mixer(name: str) -> str:
     return f'<td class="t-{name}"><b class="name">{title}</b></td>'
 
 
+def rich(text: str) -> str:
+    """Return text as HTML, with options of the command line kept in one piece.
+
+    Example:
+        >>> rich("try --epochs, a < b")
+        'try <code>--epochs</code>, a &lt; b'
+    """
+    return re.sub(r"(?<![\w-])(--[a-z][a-z-]*)", r"<code>\1</code>", html.escape(text))
+
+
 def _cell(inner: str, *, best: bool) -> str:
     return f'<td class="best">{inner}</td>' if best else f"<td>{inner}</td>"
+
+
+def _alone(value: float, values: Sequence[float], best: float) -> bool:
+    return value == best and values.count(best) == 1
 
 
 def numbers_part(found: Mapping[str, Any]) -> str:
@@ -46,7 +61,7 @@ def numbers_part(found: Mapping[str, Any]) -> str:
         for metric in METRICS.values():
             one = results[mixer][metric.name]
             means = [results[m][metric.name]["mean"] for m in MIXERS]
-            best = one["mean"] == (min(means) if metric.lower else max(means))
+            best = _alone(one["mean"], means, min(means) if metric.lower else max(means))
             low, high = number(metric, one["low"]), number(metric, one["high"])
             shown = f"{number(metric, one['mean'])}<small>{low} to {high}</small>"
             cells.append(_cell(shown, best=best))
@@ -70,7 +85,10 @@ def grades_part(found: Mapping[str, Any]) -> str:
     for rank, name in enumerate(data["ranks"]):
         values = [results[m]["by_grade"][rank] for m in MIXERS]
         known = [v for v in values if v is not None]
-        cells = ["–" if v is None else _cell(f"{v:.3f}", best=v == min(known)) for v in values]
+        cells = [
+            "–" if v is None else _cell(f"{v:.3f}", best=_alone(v, known, min(known)))
+            for v in values
+        ]
         rows.append([html.escape(name), str(data["tested"][rank]), *cells])
     header = ["Grade", "images", *(NAMES[m][0].upper() + NAMES[m][1:] for m in MIXERS)]
     return "<h3>Mean error of each grade</h3>" + table(header, rows)

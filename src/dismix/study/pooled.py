@@ -100,8 +100,11 @@ def compare(pooled: Pooled, metric: Metric, worth: float) -> dict[tuple[str, str
         pooled: From `pool`.
         metric: Which.
         worth: Smallest gain worth having.
+
+    Returns:
+        By (mixer, against); nothing can be told of graders that learned nothing.
     """
-    found = {}
+    able, found = learned(pooled, metric), {}
     for mixer, against in PAIRS:
         gains = pooled.values(metric.name, mixer) - pooled.values(metric.name, against)
         gains = -gains if metric.lower else gains
@@ -110,7 +113,7 @@ def compare(pooled: Pooled, metric: Metric, worth: float) -> dict[tuple[str, str
             float(gains[:, pooled.folds == fold].mean()) for fold in np.unique(pooled.folds)
         )
         found[mixer, against] = Comparison(
-            mixer, against, shown, by_fold, judged(shown, worth),
+            mixer, against, shown, by_fold, judged(shown, worth) if able else "cannot tell",
             images_needed(shown, worth, len(pooled.images)),
         )  # fmt: skip
     return found

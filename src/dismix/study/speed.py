@@ -86,7 +86,7 @@ def measured_speed(
     trial = folder / "trial"
     shutil.rmtree(trial, ignore_errors=True)
     write_manifest(some, trial / "manifest.csv")
-    lengths = Budget(EPOCHS, GENERATOR_EPOCHS, GUIDE_STEPS, 1, len(some) // 2, 0.0, 0.0, 1.0)
+    lengths = Budget(EPOCHS, GENERATOR_EPOCHS, GUIDE_STEPS, 1, len(some) // 2, 0.0, 0.0)
     plan = study_plan(choices, settled, lengths, votes=votes)
     study = resolved(plan, BenchFolder(trial), trial / "manifest.csv", "trial")
     found = _timed(study, trial, choices, settled, machine, decode, progress)

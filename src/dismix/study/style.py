@@ -78,6 +78,7 @@ td.best small { font-weight: 400 } td b.name { color: var(--tone) }
 .keys i { display: inline-block; width: .8rem; height: .8rem; border-radius: 3px;
   background: var(--tone); margin-right: .35rem; vertical-align: -1px;
   print-color-adjust: exact; -webkit-print-color-adjust: exact }
+code { white-space: nowrap; font-size: .92em }
 ol, ul { max-width: 74ch; padding-left: 1.3rem } li { margin: .25rem 0 }
 pre { background: var(--card); padding: .7rem 1rem; border-radius: 8px; overflow-x: auto;
   font-size: .85rem; white-space: pre-wrap; overflow-wrap: anywhere }

@@ -101,7 +101,8 @@ def images_needed(gain: Interval, worth: float, images: int) -> int:
     half = (gain.high - gain.low) / 2
     wanted = images * (half / max(worth, 1e-9)) ** 2
     digits = max(0, math.floor(math.log10(max(wanted, 1))) - 1)
-    return int(math.ceil(wanted / 10**digits) * 10**digits)
+    # Rounding noise must not make 30 a 31.
+    return int(math.ceil(round(wanted / 10**digits, 6)) * 10**digits)
 
 
 def decide(

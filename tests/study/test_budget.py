@@ -1,0 +1,81 @@
+import pytest
+
+from dismix.errors import DisMixError
+from dismix.study.budget import Speed, choose, expected
+from dismix.study.choices import Choices, Settled, settle
+from dismix.study.planning import study_plan
+
+CPU = Settled("cpu", "tiny", "tiny", 64)
+SPEED = Speed(0.0005, 0.001, 0.03, 0.02, 0.002, "a machine")
+
+
+def test_without_a_budget_lengths_are_usual_or_as_asked():
+    usual = choose(Choices(), CPU, 300, SPEED)
+    assert (usual.epochs, usual.generator_epochs, usual.repeats, usual.train) == (60, 39, 3, 204)
+    asked = choose(Choices(epochs=5, generator_epochs=2, repeats=1), CPU, 300, SPEED)
+    assert (asked.epochs, asked.generator_epochs, asked.repeats) == (5, 2, 1)
+
+
+@pytest.mark.parametrize("minutes", [8, 15, 30, 90])
+def test_a_budget_is_kept_and_used(minutes):
+    found = choose(Choices(budget=minutes), CPU, 300, SPEED)
+    assert found.seconds <= 60 * minutes
+    if minutes < 60:
+        assert found.seconds > 0.75 * 60 * minutes
+    lengths = (found.epochs, found.generator_epochs, found.guide_steps)
+    assert expected(SPEED, 5, found.train, lengths, found.repeats)[0] == pytest.approx(
+        found.seconds
+    )
+
+
+def test_more_minutes_never_shorten_anything():
+    found = [choose(Choices(budget=m), CPU, 300, SPEED) for m in (6, 10, 20, 40, 80, 160)]
+    for name in ("epochs", "generator_epochs", "repeats", "guide_steps"):
+        values = [getattr(one, name) for one in found]
+        assert values == sorted(values), name
+    # Longer than twice the usual length is not worth it.
+    assert found[-1].epochs <= 120
+
+
+def test_a_budget_in_which_nothing_is_learned_names_the_least():
+    with pytest.raises(DisMixError) as caught:
+        choose(Choices(budget=1), CPU, 10_000, SPEED)
+    assert "1 minutes are too few for 10,000 images in 5 folds" in str(caught.value)
+    least = int(str(caught.value).split("give ")[1].split()[0])
+    assert choose(Choices(budget=least), CPU, 10_000, SPEED).seconds <= 60 * least
+
+
+def test_ten_thousand_images_on_a_cpu_are_hours():
+    assert choose(Choices(), CPU, 10_000, SPEED).seconds > 3600
+
+
+def test_all_mixers_get_the_same_budget():
+    plan = study_plan(Choices(), CPU, choose(Choices(), CPU, 300, SPEED), votes=True, speed=SPEED)
+    assert plan.settings["epochs"] == 60
+    assert plan.overrides == ()
+    assert plan.factors[0]["mixer"] == ("none", "mixup", "dismix")
+    assert plan.factors[0]["variability"] == ("own",)
+    single = study_plan(Choices(), CPU, choose(Choices(), CPU, 300, SPEED), votes=False)
+    assert single.factors[0]["labels"] == ("clean",)
+
+
+def test_wrong_choices_are_one_line():
+    for wrong, match in (
+        ({"metric": "qwk"}, "no metric of single images"), ({"folds": 1}, "give 2 or more"),
+        ({"budget": 5, "epochs": 3}, "either --budget or --epochs"),
+    ):  # fmt: skip
+        with pytest.raises(DisMixError, match=match):
+            Choices(**wrong)
+
+
+def test_a_gpu_without_weights_gets_tiny_networks_and_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setenv("DISMIX_WEIGHTS", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    found = settle(Choices())
+    assert (found.device, found.arch, found.backbone, found.size) == ("cuda", "tiny", "tiny", 64)
+    assert "set DISMIX_WEIGHTS" in found.notes[0]
+    for name in ("vgg16_imagenet_features_and_lpips_heads", "tf_efficientnet_lite0_imagenet"):
+        (tmp_path / f"{name}.safetensors").touch()
+    found = settle(Choices())
+    assert (found.arch, found.backbone, found.size, found.notes) == ("light", "vgg16", 256, ())

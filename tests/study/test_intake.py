@@ -1,0 +1,90 @@
+import warnings
+
+import pandas as pd
+import pytest
+from PIL import Image
+from tests.study.toy import toy_choices, toy_images
+
+from dismix.data.manifest import read_manifest
+from dismix.errors import DisMixError
+from dismix.study.intake import group_names, take_in
+
+
+def write(folder, rows):
+    """Write a manifest and small different pictures."""
+    for i, row in enumerate(rows):
+        picture = Image.effect_noise((32, 32), 20 + i)
+        picture.save(folder / f"{i:02d}.png")
+        row["image"] = f"{i:02d}.png"
+    path = folder / "mine.csv"
+    pd.DataFrame(rows).to_csv(path, index=False)
+    return path
+
+
+def taken(path, **changes):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return take_in(path, toy_choices(**changes), 32)
+
+
+def refused(path, **changes):
+    with pytest.raises(DisMixError) as caught:
+        taken(path, **changes)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_test_rows_take_part_unless_left_out(tmp_path):
+    path = toy_images(tmp_path).path
+    whole = taken(path)
+    assert len(whole.manifest) == 30
+    assert "6 images marked 'test' take part" in whole.notes[0]
+    kept = taken(path, without_test=True)
+    assert len(kept.manifest) == 24
+    assert whole.votes
+    assert whole.groups == 15
+
+
+def test_a_rare_grade_is_noted_and_a_missing_one_too(tmp_path):
+    rows = [{"grade": 0 if i < 18 else 1 if i < 21 else 3} for i in range(24)]
+    found = taken(write(tmp_path, rows), folds=4)
+    assert found.counts == (18, 3, 0, 3)
+    assert not found.votes
+    assert any("'1' comes from 3 images, fewer than the 4 folds" in n for n in found.notes)
+    assert any("No image has grade '2'" in n for n in found.notes)
+
+
+def test_a_grade_of_one_patient_is_noted(tmp_path):
+    rows = [{"grade": int(i >= 20), "group": f"p{i // 2}" if i < 20 else "z"} for i in range(24)]
+    assert any("never both learned and tested" in n for n in taken(write(tmp_path, rows)).notes)
+
+
+def test_too_little_is_one_line_with_a_cure(tmp_path):
+    path = write(tmp_path, [{"grade": i % 2, "group": f"p{i % 3}"} for i in range(30)])
+    text = refused(path, folds=5)
+    assert "3 groups (patients) cannot be dealt into 5 folds; give --folds 3 or fewer" in text
+    path = write(tmp_path, [{"grade": i % 2} for i in range(14)])
+    assert "14 images are too few for 5 folds of 4 or more; give --folds 3" in refused(
+        path, folds=5
+    )
+    path = write(tmp_path, [{"grade": 1} for _ in range(30)])
+    assert "all images have grade '1': there is nothing to tell apart" in refused(path)
+    path = write(tmp_path, [{"grade": i % 8} for i in range(32)])
+    assert "give --folds 2 to 4" in refused(path, folds=5)
+
+
+def test_unreadable_images_stop_it_or_are_left_out(tmp_path):
+    path = write(tmp_path, [{"grade": i % 2} for i in range(20)])
+    (tmp_path / "03.png").write_bytes(b"no picture")
+    text = refused(path)
+    assert "03.png" in text
+    assert "--on-error skip" in text
+    found = taken(path, on_error="skip")
+    assert len(found.manifest) == 19
+    assert found.skipped[0].startswith("03.png")
+    assert "1 images could not be read" in found.notes[0]
+
+
+def test_images_without_a_group_stand_alone(tmp_path):
+    path = write(tmp_path, [{"grade": i % 2, "group": "a" if i < 2 else ""} for i in range(20)])
+    assert len({*group_names(read_manifest(path))}) == 19

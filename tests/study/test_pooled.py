@@ -1,0 +1,77 @@
+import numpy as np
+import pytest
+
+from dismix.errors import DisMixError
+from dismix.graders.metrics import grade_metrics
+from dismix.study.choices import METRICS
+from dismix.study.pooled import compare, learned, pool, results
+
+
+def made(fold, mixer, seed, wrong, count=20):
+    """A record whose grader errs by one grade on the first images of a fold."""
+    truth = [i % 3 for i in range(count)]
+    said = [(t + 1) % 3 if i < wrong else t for i, t in enumerate(truth)]
+    law = (0.1 + 0.7 * np.eye(3)[said]).tolist()
+    return {
+        "seed": seed, "factors": {"fold": fold, "mixer": mixer},
+        "predictions": {"image": [f"{fold[0]}_{i}.png" for i in range(count)], "grade": truth,
+                        "label": said, "probabilities": law},
+    }  # fmt: skip
+
+
+def records(**wrong):
+    return [
+        made(f"{fold}/3", mixer, seed, count)
+        for fold in (3, 1, 2) for mixer, count in wrong.items() for seed in (0, 1)
+    ]  # fmt: skip
+
+
+def test_every_image_counts_once_and_metrics_are_those_of_the_graders():
+    pooled = pool(records(none=6, mixup=6, dismix=2), {})
+    assert len({*pooled.images}) == 60
+    assert pooled.folds.tolist() == [0] * 20 + [1] * 20 + [2] * 20
+    for mixer in ("none", "dismix"):
+        right = grade_metrics(
+            pooled.labels[mixer][0], pooled.truth, 3, probabilities=pooled.laws[mixer][0]
+        )
+        for name in METRICS:
+            assert pooled.values(name, mixer)[0].mean() == pytest.approx(right[name])
+
+
+def test_a_clear_gain_is_found_and_equal_graders_are_equal():
+    pooled = pool(records(none=8, mixup=8, dismix=1), {})
+    found = compare(pooled, METRICS["accuracy"], 0.02)
+    assert found["dismix", "none"].finding == "helps"
+    assert found["dismix", "none"].gain.mean == pytest.approx(0.35)
+    assert found["dismix", "none"].by_fold == pytest.approx((0.35,) * 3)
+    assert found["mixup", "none"].finding == "no gain"
+    error = compare(pooled, METRICS["mae"], 0.03)["dismix", "none"]
+    assert error.gain.mean > 0
+    shown = results(pooled, 3)
+    assert shown["dismix"]["accuracy"]["mean"] == pytest.approx(0.95)
+    assert shown["none"]["by_fold"]["accuracy"] == pytest.approx([0.6] * 3)
+
+
+def test_graders_that_learned_nothing_tell_nothing():
+    lazy = records(none=0, mixup=0, dismix=0)
+    for record in lazy:
+        record["predictions"]["label"] = [1] * 20
+    pooled = pool(lazy, {})
+    assert not learned(pooled, METRICS["mae"])
+    assert compare(pooled, METRICS["mae"], 0.03)["dismix", "none"].finding == "cannot tell"
+    assert learned(pool(records(none=6, mixup=6, dismix=6), {}), METRICS["mae"])
+
+
+def test_groups_are_those_of_the_manifest():
+    one = records(none=3, mixup=3, dismix=3)
+    groups = {f"{f}_{i}.png": f"p{f}{i // 2}" for f in (1, 2, 3) for i in range(20)}
+    assert len({*pool(one, groups).groups.tolist()}) == 30
+
+
+def test_what_does_not_fit_together_is_refused():
+    some = records(none=1, mixup=1, dismix=1)
+    with pytest.raises(DisMixError, match="1 runs are missing"):
+        pool(some[:-1], {})
+    some[1]["predictions"]["image"] = some[1]["predictions"]["image"][::-1]
+    with pytest.raises(DisMixError, match="different images"):
+        pool(some, {})

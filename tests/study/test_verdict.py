@@ -1,0 +1,75 @@
+import pytest
+
+from dismix.bench.statistics import Interval
+from dismix.study.choices import METRICS
+from dismix.study.verdict import RULE, Comparison, decide, images_needed, judged
+from dismix.study.words import number, span, spell
+
+MAE = METRICS["mae"]
+INTERVALS = {
+    "helps": Interval(0.08, 0.02, 0.14), "hurts": Interval(-0.08, -0.14, -0.02),
+    "no gain": Interval(0.0, -0.02, 0.02), "cannot tell": Interval(0.02, -0.04, 0.08),
+}  # fmt: skip
+
+
+def three(mixup, dismix, between="cannot tell"):
+    pairs = {("mixup", "none"): mixup, ("dismix", "none"): dismix, ("dismix", "mixup"): between}
+    return {pair: Comparison(*pair, INTERVALS[f], (0.1, -0.1), f, 900) for pair, f in pairs.items()}
+
+
+@pytest.mark.parametrize("finding", INTERVALS)
+def test_an_interval_says_one_thing(finding):
+    assert judged(INTERVALS[finding], 0.03) == finding
+
+
+@pytest.mark.parametrize(
+    ("mixup", "dismix", "between", "expected"),
+    [
+        ("cannot tell", "helps", "cannot tell", ("yes", "dismix")),
+        ("helps", "cannot tell", "cannot tell", ("yes", "mixup")),
+        ("helps", "helps", "helps", ("yes", "dismix")),
+        # No generator is trained for nothing.
+        ("helps", "helps", "cannot tell", ("yes", "mixup")),
+        ("helps", "hurts", "hurts", ("yes", "mixup")),
+        ("no gain", "hurts", "hurts", ("no", "none")),
+        ("hurts", "hurts", "no gain", ("no", "none")),
+        ("no gain", "cannot tell", "cannot tell", ("cannot tell", "none")),
+        ("hurts", "cannot tell", "helps", ("cannot tell", "none")),
+    ],
+)
+def test_the_rule(mixup, dismix, between, expected):
+    assert decide(three(mixup, dismix, between)) == expected
+    assert decide(three(mixup, dismix, between), learned=False) == ("cannot tell", "none")
+
+
+def test_the_boundaries_are_not_a_gain():
+    assert judged(Interval(0.05, 0.0, 0.1), 0.03) == "cannot tell"
+    assert judged(Interval(0.0, -0.03, 0.03), 0.03) == "cannot tell"
+
+
+def test_four_times_the_images_halve_an_interval():
+    assert images_needed(Interval(0, -0.06, 0.06), 0.03, 250) == 1000
+    assert images_needed(Interval(0, -0.01, 0.01), 0.03, 270) == 30
+
+
+def test_words_name_the_uncertainty():
+    yes = spell(three("no gain", "helps"), MAE, 0.03, 300)
+    assert yes.headline == "Yes: train with DisMix"
+    assert "+0.080 (+0.020 to +0.140)" in yes.sentences[1]
+    assert "weaker" in yes.sentences[2]
+    no = spell(three("hurts", "hurts"), MAE, 0.03, 300)
+    assert no.headline.startswith("No: mixing makes it worse")
+    none = spell(three("no gain", "no gain"), MAE, 0.03, 300)
+    assert none.headline.startswith("No: mixing does not help")
+    assert "is ruled out" in none.sentences[0]
+    maybe = spell(three("no gain", "cannot tell"), MAE, 0.03, 300)
+    assert maybe.headline == "Cannot tell with 300 images"
+    assert "about 900 images" in maybe.sentences[-1]
+    assert "no evidence" in maybe.sentences[1]
+    assert "learned nothing" in spell(three("helps", "helps"), MAE, 0.03, 9, learned=False).headline
+
+
+def test_numbers_are_written_in_the_metrics_unit():
+    assert number(METRICS["accuracy"], -0.021, signed=True) == "−2.1 %"
+    assert span(MAE, three("hurts", "hurts")["mixup", "none"]) == "−0.080 (−0.140 to −0.020)"
+    assert all("{" not in line.format(worth="0.03") for line in RULE)
