@@ -7,7 +7,7 @@ BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 WORKERS ?= 2
 
-.PHONY: help setup demo test test-all check lint types format bench wheel clean
+.PHONY: help setup demo test test-all check lint types format bench docs wheel clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -15,7 +15,7 @@ help:  ## this list
 setup:  ## make .venv ready (skipped when up to date)
 	@$(if $(PYTHON),$(PYTHON) tools/setup.py,echo "DisMix needs Python 3.11 or newer"; exit 2)
 
-demo: setup  ## the main job on built-in data; writes demo/index.html
+demo: setup  ## the whole story on drawn pictures, minutes on a CPU; writes demo/index.html
 	@$(BIN)/dismix demo -o demo
 
 test: setup lint types  ## lint, types and the fast tests
@@ -37,6 +37,9 @@ format: setup  ## reformat the code
 
 bench: setup  ## the data-loading benchmark
 	@$(BIN)/python benchmarks/data_loading.py
+
+docs: setup  ## the documentation site; writes site/index.html
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -q && echo "site/index.html (search needs a server: $(BIN)/mkdocs serve)"
 
 wheel: setup  ## build dist/*.whl
 	@$(BIN)/python -m build --wheel --no-isolation

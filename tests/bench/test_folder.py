@@ -4,7 +4,8 @@ import pytest
 
 from dismix.bench.clock import Clock
 from dismix.bench.durations import Durations, in_words
-from dismix.bench.folder import BenchFolder
+from dismix.bench.folder import BenchFolder, disk_is_full
+from dismix.errors import DisMixError
 
 
 def test_damaged_records_and_leftovers_of_kills_do_not_count(tmp_path):
@@ -13,10 +14,13 @@ def test_damaged_records_and_leftovers_of_kills_do_not_count(tmp_path):
     (tmp_path / "records" / "b.json").write_text('{"id": "b", "sta')
     (tmp_path / "records" / ".a.xyz.part.json").write_text("{")
     assert bench.status("a") == "done"
-    assert bench.status("b") == bench.status("c") == "missing"
+    (tmp_path / "records" / "d.json").write_text('{"id": "d", "status": "odd"}')
+    (tmp_path / "records" / "e.json").write_text("[]")
+    assert {bench.status(name) for name in "bcde"} == {"missing"}
     assert [record["id"] for record in bench.records()] == ["a"]
     bench.write_record({"id": "a", "status": "failed"})
-    assert sorted(p.name for p in (tmp_path / "records").iterdir()) == ["a.json", "b.json"]
+    left = sorted(p.name for p in (tmp_path / "records").iterdir())
+    assert left == ["a.json", "b.json", "d.json", "e.json"]
 
 
 def test_locks_are_held_by_one_and_given_back(tmp_path):
@@ -62,3 +66,36 @@ def test_durations_come_from_the_most_alike_runs():
     assert known.mean("grader", {"data": "b", "mixer": "cutmix"}) == 20
     assert known.mean("overhead", {"data": "a", "mixer": "none"}) is None
     assert in_words(3 * 3600) == "3.0 h"
+
+
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    bench = BenchFolder(tmp_path / "file")
+    with pytest.raises(DisMixError, match="cannot be written"), bench.lock("x"):
+        pass
+    with pytest.raises(DisMixError, match="choose another --output"), bench.try_lock("x"):
+        pass
+
+
+def test_a_full_disk_is_seen_behind_other_errors():
+    def chained(first):
+        try:
+            try:
+                raise first
+            except Exception as error:
+                raise RuntimeError("later") from error
+        except RuntimeError as error:
+            return error
+
+    assert disk_is_full(chained(OSError(28, "No space left on device")))
+    assert disk_is_full(chained(ValueError("I/O error: No space left on device (os error 28)")))
+    assert not disk_is_full(chained(OSError(2, "No such file")))
+
+
+def test_a_log_with_foreign_bytes_is_read(tmp_path):
+    bench = BenchFolder(tmp_path)
+    bench.note("started", "a")
+    with open(tmp_path / "log.jsonl", "ab") as file:
+        file.write(b"\xff\xfe\n")
+    bench.note("done", "a")
+    assert [line["event"] for line in bench.log()] == ["started", "done"]

@@ -239,3 +239,35 @@ def test_broken_extras_are_named(tmp_path):
     (tmp_path / "figures" / "odd.json").write_text("{}")
     with pytest.raises(DisMixError, match=r"odd\.json"):
         write_report(tmp_path)
+
+
+def test_records_that_are_being_written_do_not_count(tmp_path):
+    name = Lab(tmp_path).grader("knee", "ce", "none", 0)
+    (tmp_path / "records" / f".{name}.x1.part.json").write_text("")
+    assert [record.id for record in read_study(tmp_path).records] == [name]
+
+
+def test_a_plan_has_a_report_of_its_own_runs(tmp_path):
+    lab = Lab(tmp_path)
+    names = [lab.grader("knee", "ce", mixer, 0) for mixer in ("none", "mixup", "dismix")]
+    runs = [{"id": names[0], "factors": {"data": "knee", "grader": "ce", "seed": 0}}]
+    (tmp_path / "plans").mkdir()
+    (tmp_path / "plans" / "one.json").write_text(json.dumps({"runs": runs}))
+    path = write_report(tmp_path, plan="one")
+    assert path == tmp_path / "reports" / "one" / "report.html"
+    found = read(path)
+    assert [link for link in found.links if link.endswith(".json")] == [
+        f"../../records/{names[0]}.json"
+    ]
+    assert (path.parent / f"../../records/{names[0]}.json").is_file()
+    with pytest.raises(DisMixError, match="no plan 'on' was run here; did you mean 'one'"):
+        write_report(tmp_path, plan="on")
+
+
+def test_a_report_of_failures_alone_is_whole(tmp_path):
+    Lab(tmp_path).failed("knee", "ce", "none", 0, "Traceback\nValueError: no")
+    path = write_report(tmp_path)
+    read(path)
+    text = path.read_text(encoding="utf-8")
+    assert "No run of a grader has ended" in text
+    assert "1 run failed" in text

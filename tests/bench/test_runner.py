@@ -9,11 +9,12 @@ from tests.bench.study import lasting, tiny_plan, tiny_study
 import dismix
 from dismix.bench.folder import BenchFolder
 from dismix.bench.resolve import resolve
-from dismix.bench.runner import run_study
-from dismix.bench.sources import FULL, TRAINING
+from dismix.bench.runner import note_plan, run_study
+from dismix.bench.sources import FULL, TRAINING, Derivations
 from dismix.bench.status import status_text, study_status
 from dismix.data.digest import file_digest
 from dismix.data.manifest import read_manifest, write_manifest
+from dismix.errors import DisMixError
 from dismix.graders.metrics import SCALARS, grade_metrics
 from dismix.mixing.latents import FOLDER, LatentStore
 
@@ -92,10 +93,19 @@ def test_another_process_and_another_folder_give_the_same_records(smoke, tmp_pat
 
     _, bench = smoke
     shutil.copytree(bench.root / "generators", tmp_path / "generators")
+    # Trained already, but not encoded: a worker has something to tell of the generator.
+    for place in (tmp_path / "generators").iterdir():
+        (place / "done.json").unlink()
+        shutil.rmtree(place / FOLDER)
     study, other = tiny_study(tmp_path)
-    found = run_study(study, other, make_engine("processes", jobs=2), cpu=True)
+    said: list[str] = []
+    found = run_study(
+        study, other, make_engine("processes", jobs=2), cpu=True,
+        progress=lambda stage, done, total: said.append(stage),
+    )  # fmt: skip
     assert (found.done, found.ran) == (6, 6), found.errors
     assert lasting(other) == lasting(bench)
+    assert any(stage.startswith("generator ") for stage in said)
 
 
 def test_failures_are_kept_with_their_traceback_and_retried_on_request(tmp_path, monkeypatch):
@@ -235,6 +245,50 @@ def test_planned_runs_of_all_plans_are_listed(smoke, tmp_path):
     planned = json.loads((copy.root / "planned.json").read_text())["runs"]
     assert {run["id"] for run in planned} == {r.id for r in (*study.runs, *more.runs)}
     assert {"id", "kind", "factors"} <= {*planned[0]}
+
+
+def test_a_full_disk_stops_a_study_and_blames_no_run(tmp_path, monkeypatch):
+    import dismix.bench.artifacts as artifacts
+    import dismix.bench.grader_runs as runs
+
+    factors = {"grader": ["ce"], "mixer": ["none", "dismix"], "seed": [0]}
+    study, bench = tiny_study(tmp_path, factors=factors)
+
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(runs, "run_training", full)
+    with pytest.raises(DisMixError, match=r"no run can go on .*free some space"):
+        run_study(study, bench, cpu=True)
+    assert bench.records() == []
+    monkeypatch.undo()
+    monkeypatch.setattr(artifacts, "_build", full)
+    with pytest.raises(DisMixError, match="No space left"):
+        run_study(study, bench, cpu=True)
+    # Neither the generator nor its run counts as failed.
+    assert [record["factors"]["mixer"] for record in bench.records()] == ["none"]
+    assert not [*bench.root.rglob("failed.json")]
+
+
+def test_a_damaged_list_of_planned_runs_is_written_anew(smoke, tmp_path):
+    study, _ = smoke
+    bench = BenchFolder(tmp_path)
+    (tmp_path / "plans").mkdir()
+    for name in (".tiny.x.part.json", "tiny.json", "other.json"):
+        (tmp_path / "plans" / name).write_text("{")
+    note_plan(study, bench)
+    planned = json.loads((tmp_path / "planned.json").read_text())["runs"]
+    assert [run["id"] for run in planned] == [run.id for run in study.runs]
+
+
+def test_derived_data_are_found_without_writing(smoke, monkeypatch):
+    study, bench = smoke
+    locked = []
+    monkeypatch.setattr(BenchFolder, "lock", lambda self, name: locked.append(name))
+    source = read_manifest(next((bench.root / "data").iterdir()))
+    known = next(iter(study.data.values()))
+    assert Derivations(bench).ready("knee", source, known.how) == known
+    assert locked == []
 
 
 def test_status_counts_by_factor(smoke):

@@ -35,6 +35,14 @@ def test_plan_run_and_status_tell_the_same(tmp_path):
     assert status["total"]["done"] == 2
     assert status["seconds_left"] == 0
     assert "seed 0" in call("status", "smoke", *here).stdout
+    whole = call("report", tmp_path / "bench", "-q").stdout.strip()
+    assert whole == str(tmp_path / "bench" / "report.html")
+    own = call("report", "smoke", "-o", tmp_path / "bench", "-q").stdout.strip()
+    assert own == str(tmp_path / "bench" / "reports" / "smoke" / "report.html")
+    elsewhere = call("report", "-o", tmp_path / "bench", "--to", tmp_path / "there", "-q")
+    assert elsewhere.stdout.strip() == str(tmp_path / "there" / "report.html")
+    with pytest.raises(DisMixError, match="no generator of a DisMix run is here"):
+        call("figures", "-o", tmp_path / "bench", "-q")
 
 
 def test_progress_names_the_run_and_the_time_left(tmp_path):
@@ -66,6 +74,8 @@ def test_plans_are_listed_and_printed_as_json():
         (["run", "smoke", "--data", "here"], "write NAME=VALUE"),
         (["run", "smoke", "--data", "a=nowhere"], "no such file or folder"),
         (["run", "smoke", "--jobs", "2", "--engine", "in_process"], "one at a time"),
+        (["run", "smoke", "--set", "seed=0", "--set", "seed=1"], "'seed' is given twice"),
+        (["report", "smoke"], "no plan 'smoke' was run here; `dismix bench run smoke` first"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path, words, said):

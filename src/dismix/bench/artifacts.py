@@ -14,7 +14,7 @@ from typing import Any
 
 from dismix import atomic
 from dismix.bench.clock import Clock
-from dismix.bench.folder import BenchFolder
+from dismix.bench.folder import BenchFolder, disk_is_full
 from dismix.bench.sources import FULL, TRAINING
 from dismix.data.digest import content_digests
 from dismix.data.manifest import read_manifest
@@ -65,8 +65,9 @@ def ensure_generator(
         folder.note("generator started", name)
         try:
             done = _build(folder, spec, run, cpu=cpu, progress=progress)
-        except Exception:
-            atomic.write_json(run / FAILED, {"error": traceback.format_exc()})
+        except Exception as error:
+            if not disk_is_full(error):
+                atomic.write_json(run / FAILED, {"error": traceback.format_exc()})
             raise
         atomic.write_json(run / DONE, done)
         folder.note("generator done", name)
@@ -105,7 +106,7 @@ def _build(
     from dismix.mixing.encoding import encode_split
 
     run.mkdir(parents=True, exist_ok=True)
-    clock = Clock(run / CLOCK)
+    clock, progress = Clock(run / CLOCK), _named(progress)
     local, manifest = spec["local"], folder.manifest_dir(spec["data"]) / TRAINING
     best: dict[str, Any] = {}
     if "given" in local:
@@ -127,6 +128,13 @@ def _build(
         "trained_s": round(trained, 3), "store": store.folder.name, "images": len(store),
         "best": {k: float(v) for k, v in best.items()},
     }  # fmt: skip
+
+
+def _named(progress: Progress | None) -> Progress | None:
+    """Return a callback that says that it is the generator: graders are training too."""
+    if progress is None:
+        return None
+    return lambda stage, done, total: progress(f"generator {stage}", done, total)
 
 
 def _copy_given(given: Path, run: Path, data: Path) -> None:

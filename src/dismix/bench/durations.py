@@ -26,7 +26,7 @@ class Durations:
         found = cls()
         for run in runs:
             record = folder.record(run.id)
-            if record is not None and record["status"] == "done" and record["wall_s"] is not None:
+            if record is not None and record["status"] == "done" and record.get("wall_s"):
                 found.add(run.kind, run.factors, float(record["wall_s"]))
         return found
 

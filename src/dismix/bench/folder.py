@@ -15,6 +15,7 @@ Several processes, also on several machines that share the folder, may work in i
 """
 
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -27,6 +28,10 @@ from typing import IO, Any
 from dismix import atomic
 from dismix.data.building import locked
 from dismix.errors import DisMixError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+STATUSES = ("done", "failed")
+"""What a record says of its run."""
 
 
 class BenchFolder:
@@ -59,12 +64,13 @@ class BenchFolder:
         return self.work / run
 
     def record(self, run: str) -> dict[str, Any] | None:
-        """Read a record; None when there is none or it is damaged."""
+        """Read a record; None when there is none or it is damaged, and so to be made again."""
         try:
             found = json.loads(self.record_path(run).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        return found if isinstance(found, dict) and found.get("id") == run else None
+        whole = isinstance(found, dict) and found.get("id") == run
+        return found if whole and found.get("status") in STATUSES else None
 
     def status(self, run: str) -> str:
         """Return "done", "failed" or "missing"."""
@@ -97,7 +103,8 @@ class BenchFolder:
         """Read the log; a line cut short by a kill is passed over."""
         path = self.root / "log.jsonl"
         found = []
-        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        for line in text.splitlines():
             with contextlib.suppress(ValueError):
                 found.append(json.loads(line))
         return found
@@ -105,18 +112,28 @@ class BenchFolder:
     @contextlib.contextmanager
     def lock(self, name: str) -> Iterator[None]:
         """Hold a lock that a dead process never keeps; waits for another holder."""
-        path = self.root / "locks" / f"{name}.lock"
-        _make(path.parent)
+        path = self._lock_path(name)
         with locked(path):
             yield
 
     @contextlib.contextmanager
     def try_lock(self, name: str) -> Iterator[bool]:
         """Hold a lock when nobody else does; yields whether."""
-        path = self.root / "locks" / f"{name}.lock"
-        _make(path.parent)
-        with open(path, "a+b") as handle:
+        with open(self._lock_path(name), "a+b") as handle:
             yield _try(handle)
+
+    def _lock_path(self, name: str) -> Path:
+        """Return the file of a lock; a folder that cannot be written is told of here."""
+        path = self.root / "locks" / f"{name}.lock"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        except OSError as error:
+            raise DisMixError(
+                f"cannot be written ({error.strerror})", file=self.root,
+                cure="free space, or choose another --output",
+            ) from error  # fmt: skip
+        return path
 
 
 def _try(handle: IO[bytes]) -> bool:
@@ -134,10 +151,17 @@ def _try(handle: IO[bytes]) -> bool:
     return True
 
 
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DisMixError(
-            f"cannot be written ({error.strerror})", file=folder, cure="choose another --output"
-        ) from error
+def disk_is_full(error: BaseException | None) -> bool:
+    """Tell whether an error, or what it came from, is that nothing more can be written.
+
+    Example:
+        >>> disk_is_full(OSError(28, "No space left on device")), disk_is_full(ValueError("28"))
+        (True, False)
+    """
+    while error is not None:
+        # Libraries in other languages tell of it in words only.
+        named = isinstance(error, OSError) and error.errno in _FULL
+        if named or "No space left on device" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -114,6 +114,17 @@ def read_plan(name: str | Path) -> Plan:
     return make_plan(_read(path), path.stem, path)
 
 
+def plan_name(name: str | Path) -> str:
+    """Return a plan's name: itself, or the stem of its file.
+
+    Example:
+        >>> plan_name("main"), plan_name("plans/my.study.yaml")
+        ('main', 'my.study')
+    """
+    path = Path(name)
+    return path.stem if path.suffix in (".yaml", ".yml", ".json") else str(name)
+
+
 def make_plan(content: Any, name: str, path: Path | None = None) -> Plan:
     """Check a plan's content and wrap it.
 

@@ -15,13 +15,20 @@ HTML, MARKDOWN = "report.html", "report.md"
 
 
 def write_report(
-    folder: Path, out: Path | None = None, *, progress: Progress | None = None, title: str = ""
+    folder: Path,
+    out: Path | None = None,
+    *,
+    plan: str | None = None,
+    progress: Progress | None = None,
+    title: str = "",
 ) -> Path:
-    """Write the report of a benchmark folder.
+    """Write the report of a benchmark folder, or of one plan's runs in it.
 
     Args:
         folder: Holds ``records/*.json``; pictures of ``figures/`` are shown where present.
-        out: Folder for ``report.html`` and ``report.md``; the benchmark's own by default.
+        out: Folder for ``report.html`` and ``report.md``; the benchmark's own by default,
+            ``reports/PLAN`` below it for one plan.
+        plan: Name of the plan whose runs are told of; all runs when None.
         progress: Called after each step.
         title: Heading; names the folder by default.
 
@@ -29,20 +36,21 @@ def write_report(
         The path of the HTML page.
     """
     folder = Path(folder)
-    home = folder if out is None else Path(out)
+    own = folder if plan is None else folder / "reports" / plan
+    home = own if out is None else Path(out)
     steps = iter(range(1, 5))
 
     def tick() -> None:
         if progress is not None:
             progress("report", next(steps), 4)
 
-    study = read_study(folder)
+    study = read_study(folder, plan)
     tick()
     summary = summarise(study)
     sections = make_sections(study, summary, folder)
     tick()
     records = os.path.relpath(folder / "records", home).replace(os.sep, "/")
-    title = title or f"DisMix benchmark: {folder.resolve().name}"
+    title = title or f"DisMix benchmark: {plan or folder.resolve().name}"
     atomic.write_text(home / MARKDOWN, markdown_page(title, summary, sections, records, home))
     tick()
     atomic.write_text(home / HTML, html_page(title, summary, sections, records))

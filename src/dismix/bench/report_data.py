@@ -1,7 +1,7 @@
 """Records as the report sees them: read, named alike, grouped by setting."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,13 +102,19 @@ class Key:
     condition: Condition = MAIN
 
 
-def read_records(folder: Path) -> list[Record]:
+def read_records(folder: Path, wanted: Collection[str] | None = None) -> list[Record]:
     """Return the records of a benchmark folder, by id.
+
+    Args:
+        folder: Holds ``records``.
+        wanted: Ids to read; all when None.
 
     Raises:
         DisMixError: No records, or one that cannot be understood.
     """
-    paths = sorted((folder / "records").glob("*.json"))
+    # Hidden files are halves of records that somebody is writing, or was when killed.
+    found = (path for path in (folder / "records").glob("*.json") if path.name[0] != ".")
+    paths = sorted(path for path in found if wanted is None or path.stem in wanted)
     if not paths:
         raise DisMixError(
             "no records here", file=folder / "records", cure="`dismix bench run` makes them"

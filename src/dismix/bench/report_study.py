@@ -26,6 +26,7 @@ from dismix.bench.report_data import (
     read_records,
 )
 from dismix.errors import DisMixError
+from dismix.registry import near_names
 
 PLANNED = "planned.json"
 """Optional, beside ``records``: {"runs": [{"id", "kind", "factors", "blocked"}]} of all plans."""
@@ -187,23 +188,49 @@ def _by_image(records: list[Record], metric: str) -> dict[str, float]:
     return {image: float(np.mean(scores)) for image, scores in sums.items()}
 
 
-def read_study(folder: Path) -> Study:
-    """Read a benchmark folder."""
-    path, runs = folder / PLANNED, []
-    if path.is_file():
-        try:
-            runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
-            wanted = {str(run.get("id")) for run in runs}
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DisMixError(
-                f"not a list of planned runs ({error})", file=path, cure="plan again"
-            ) from error
-    else:
-        wanted = set()
-    study = Study(drop_usual(tell_apart(read_records(folder)), wanted))
+def read_study(folder: Path, plan: str | None = None) -> Study:
+    """Read a benchmark folder.
+
+    Args:
+        folder: Holds ``records``, and ``planned.json`` where plans were run.
+        plan: Name of a plan that was run here; its runs alone are read.
+
+    Raises:
+        DisMixError: Nothing there, or files that cannot be understood.
+    """
+    runs = _planned(_plan_file(folder, plan))
+    wanted = {str(run.get("id")) for run in runs}
+    records = read_records(folder, None if plan is None else wanted)
+    study = Study(drop_usual(tell_apart(records), wanted))
     for run in runs:
         _plan(study, run)
     return study
+
+
+def _plan_file(folder: Path, plan: str | None) -> Path:
+    if plan is None:
+        return folder / PLANNED
+    path = folder / "plans" / f"{plan}.json"
+    if not path.is_file():
+        known = sorted(found.stem for found in path.parent.glob("*.json"))
+        raise DisMixError(
+            f"no plan '{plan}' was run here", file=folder,
+            cure=near_names(plan, known) if known else f"`dismix bench run {plan}` first",
+        )  # fmt: skip
+    return path
+
+
+def _planned(path: Path) -> list[dict[str, Any]]:
+    if not path.is_file():
+        return []
+    try:
+        runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
+        return [dict(run) for run in runs]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DisMixError(
+            f"not a list of planned runs ({error})", file=path,
+            cure="remove it; `dismix bench run` writes it again",
+        ) from error  # fmt: skip
 
 
 def _plan(study: Study, run: Mapping[str, Any]) -> None:

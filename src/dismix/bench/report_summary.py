@@ -225,7 +225,8 @@ def not_run(study: Study) -> Iterable[str]:
     missing = list(study.missing())
     if missing:
         total = sum(len(seeds) for _, seeds in missing)
-        yield f"{total} planned run{'s' * (total > 1)} in {len(missing)} settings: not finished."
+        settings = f"{len(missing)} setting{'s' * (len(missing) > 1)}"
+        yield f"{total} planned run{'s' * (total > 1)} in {settings}: not finished."
     for why, count in study.blocked.items():
         yield f"{count} of them cannot run: {why}"
     if study.older:
@@ -266,5 +267,6 @@ def _made(study: Study) -> Iterable[str]:
     seconds = sum(r.number("wall_s") or 0 for r in study.records)
     mixers = mixer_order({key.mixer for key in study.groups})
     names = ", ".join(mixer_name(m) for m in mixers)
-    yield f"Mixers run: {names}. All runs together took {seconds_text(seconds)}."
+    ran = f"Mixers run: {names}" if names else "No run of a grader has ended"
+    yield f"{ran}. All runs together took {seconds_text(seconds)}."
     yield f"Hardware: {listed('hardware') or 'not recorded'}. Commit: {listed('commit') or '-'}."

@@ -1,5 +1,6 @@
 """Runs what is missing of a study; finished runs are never repeated."""
 
+import contextlib
 import json
 import time
 from collections.abc import Mapping
@@ -9,11 +10,17 @@ from typing import Any
 
 from dismix import atomic
 from dismix.bench.artifacts import forget_failures, generator_done
-from dismix.bench.durations import Durations, estimated_seconds, in_words
+from dismix.bench.durations import (
+    Durations,
+    estimated_generator_seconds,
+    estimated_seconds,
+    in_words,
+)
 from dismix.bench.engines import Engine, Hooks, make_engine
 from dismix.bench.folder import BenchFolder
 from dismix.bench.specs import RunSpec, Study
 from dismix.bench.worker import Job, Outcome
+from dismix.errors import DisMixError
 from dismix.progress import Progress
 
 PLANNED = "planned.json"
@@ -143,6 +150,7 @@ class _Watch:
         self.todo = {run.id: run for run in todo}
         self.total, self.ended_count, self.begun = len(todo), 0, 0
         self.at_once, self.cost, self.progress = at_once, cost, progress
+        self.study, self.folder = study, folder
         self.deadline = None if minutes is None else time.monotonic() + 60 * minutes
         self.durations = Durations.of_records(folder, study.runs)
         self.starts: dict[str, float] = {}
@@ -171,6 +179,11 @@ class _Watch:
 
     def ended(self, job: Job, outcome: Outcome) -> None:
         """Take in an outcome."""
+        if outcome["status"] == "stopped":
+            raise DisMixError(
+                f"no run can go on ({outcome['error']})", file=self.folder.root,
+                cure="free some space and run again; finished runs are kept",
+            )  # fmt: skip
         if outcome["status"] == "failed":
             last = str(outcome["error"]).strip().splitlines()[-1]
             self.errors.append(f"{outcome['id']}: {last}")
@@ -195,8 +208,20 @@ class _Watch:
             self.durations.mean(r.kind, r.factors) or estimated_seconds(r, self.cost)
             for r in self.todo.values()
         )
-        left = in_words(seconds / self.at_once)
+        building = self._building()
+        # Nothing that needs a generator can start before it is there.
+        left = in_words(max((seconds + sum(building)) / self.at_once, *building, 0.0))
         self.progress(f"benchmark | {words}, about {left} left", self.ended_count, self.total)
+
+    def _building(self) -> list[float]:
+        """Return the seconds that generators of runs to come may still take."""
+        names = {run.generator for run in self.todo.values() if run.generator is not None}
+        specs = [self.study.generators[n] for n in names if generator_done(self.folder, n) is None]
+        return [
+            estimated_generator_seconds(spec.images, self.cost)
+            for spec in specs
+            if "given" not in spec.local
+        ]
 
 
 def _summary(study: Study, folder: BenchFolder, watch: _Watch) -> Summary:
@@ -224,7 +249,9 @@ def note_plan(study: Study, folder: BenchFolder) -> None:
         content = {"plan": study.plan, "title": study.title, "runs": runs}
         atomic.write_json(folder.root / "plans" / f"{study.plan}.json", content)
         every: dict[str, Any] = {}
-        for path in sorted(Path(folder.root / "plans").glob("*.json")):
-            for run in json.loads(path.read_text(encoding="utf-8"))["runs"]:
-                every.setdefault(run["id"], run)
+        for path in sorted(Path(folder.root / "plans").glob("[!.]*.json")):
+            # One that is damaged is written anew when its plan is run again.
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                for run in json.loads(path.read_text(encoding="utf-8"))["runs"]:
+                    every.setdefault(run["id"], run)
         atomic.write_json(folder.root / PLANNED, {"runs": [*every.values()]})

@@ -90,10 +90,11 @@ class Derivations:
 
     def _made(self, key: str, manifest: Manifest, how: Mapping[str, Any]) -> dict[str, Any]:
         place = self.folder.manifest_dir(key)
+        # Before any lock: a folder that cannot be written may still be looked at.
+        if (old := _known(place)) is not None:
+            return old
         with self.folder.lock(f"manifest-{key}"):
-            old = _facts(place / DERIVED)
-            # The source may have moved since; its pixels have not changed, its paths may have.
-            if old is not None and _all_there(place / FULL):
+            if (old := _known(place)) is not None:
                 return old
             made = derive(manifest, how)
             write_manifest(made, place / FULL)
@@ -108,6 +109,13 @@ class Derivations:
             }  # fmt: skip
             atomic.write_json(place / DERIVED, facts)
             return facts
+
+
+def _known(place: Path) -> dict[str, Any] | None:
+    """Return what is known of derived data, unless they are to be made (again)."""
+    facts = _facts(place / DERIVED)
+    # The source may have moved since; its pixels have not changed, its paths may have.
+    return facts if facts is not None and _all_there(place / FULL) else None
 
 
 def _facts(path: Path) -> dict[str, Any] | None:

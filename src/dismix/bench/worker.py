@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dismix.bench.folder import BenchFolder
+from dismix.bench.folder import BenchFolder, disk_is_full
 from dismix.progress import Progress
 
 FORMAT = 1
@@ -27,11 +27,26 @@ def run_job(job: Job, progress: Progress | None = None) -> Outcome:
         progress: Called while it computes.
 
     Returns:
-        {"type", "id", "status": "done", "failed", "known" or "elsewhere", "seconds", "error"}.
+        {"type", "id", "status": "done", "failed", "known", "elsewhere" or "stopped", "seconds",
+        "error"}; "stopped": the disk is full, which is no fault of the run.
     """
     folder = BenchFolder(job["folder"], job.get("work"))
-    if job["type"] == "generator":
-        return _generator(folder, job, progress)
+    try:
+        if job["type"] == "generator":
+            return _generator(folder, job, progress)
+        return _run(folder, job, progress)
+    except Exception as error:
+        if not disk_is_full(error):
+            raise
+        return _outcome(job, job_id(job), "stopped", error=_line(error))
+
+
+def job_id(job: Job) -> str:
+    """Return the id of a job's run, or of its generator."""
+    return str((job["generator"] if job["type"] == "generator" else job["spec"])["id"])
+
+
+def _run(folder: BenchFolder, job: Job, progress: Progress | None) -> Outcome:
     name = job["spec"]["id"]
     with folder.try_lock(f"run-{name}") as mine:
         if not mine:
@@ -56,6 +71,8 @@ def _generator(folder: BenchFolder, job: Job, progress: Progress | None) -> Outc
     try:
         done = ensure_generator(folder, job["generator"], cpu=bool(job["cpu"]), progress=progress)
     except Exception as error:
+        if disk_is_full(error):
+            raise
         return _outcome(job, name, "failed", error=_line(error))
     return _outcome(job, name, "done", done["seconds"])
 
@@ -72,7 +89,9 @@ def _record(folder: BenchFolder, job: Job, progress: Progress | None) -> dict[st
     error, found = None, dict[str, Any]()
     try:
         found = _measured(folder, job, progress)
-    except Exception:
+    except Exception as raised:
+        if disk_is_full(raised):
+            raise
         error = _placeless(traceback.format_exc(), folder)
         _free_memory()
     return _assembled(job["spec"], found, error)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dismix.cli.options import AsJson, Quiet
+from dismix.cli.options import AsJson, Device, Quiet
 
 if TYPE_CHECKING:
     from dismix.bench.folder import BenchFolder
@@ -67,6 +67,11 @@ def _pairs(texts: list[str] | None, option: str) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise DisMixError(f"'{text}' has no name", column=option, cure="write NAME=VALUE")
+        if name.strip() in found:
+            raise DisMixError(
+                f"'{name.strip()}' is given twice", column=option,
+                cure="give it once; several values of a factor are written A,B,C",
+            )  # fmt: skip
         found[name.strip()] = value.strip()
     return found
 
@@ -222,9 +227,18 @@ def status(
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(help="Folder of records.")] = BENCH,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Folder of the report's files.")
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            help="A plan, for a report of its runs alone, or a folder of records; all runs of "
+            "--output if absent.",
+        ),
+    ] = None,
+    output: Folder = BENCH,
+    to: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the report's files; beside the records if absent."),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -232,6 +246,44 @@ def report(
     from dismix.bench.report import write_report
     from dismix.progress import bar
 
+    folder, plan = _place(name, output)
     with bar(quiet=quiet) as progress:
-        path = write_report(folder, output, progress=progress)
+        path = write_report(folder, to, plan=plan, progress=progress)
     typer.echo(str(path))
+
+
+def _place(name: str | None, output: Path) -> tuple[Path, str | None]:
+    """Return the benchmark's folder, and the plan that is meant, if any."""
+    from dismix.bench.plan import plan_name
+
+    if name is None:
+        return output, None
+    if Path(name).is_dir():
+        return Path(name), None
+    return output, plan_name(name)
+
+
+@app.command()
+def figures(
+    output: Folder = BENCH,
+    weights: Annotated[
+        str, typer.Option(help="VGG16's weight file; searched in the weight folders if absent.")
+    ] = "auto",
+    per_rank: Annotated[int, typer.Option(help="Training images of each rank.", min=2)] = 40,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Draw the figures that need images: features of mixes, the two codes, samples.
+
+    Needs the data and generators of the runs; the report shows what was drawn.
+    """
+    from dismix.bench.figures import draw_study_figures
+    from dismix.progress import bar
+
+    with bar(quiet=quiet) as progress:
+        made = draw_study_figures(
+            output, weights=weights, per_rank=per_rank, device=device,
+            progress=progress,
+        )  # fmt: skip
+    for path in made:
+        typer.echo(str(path))

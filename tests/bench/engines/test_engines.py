@@ -55,8 +55,9 @@ def check(study, bench, found, killer):
 @pytest.mark.skipif(os.name == "nt", reason="kills by signal")
 def test_ray_restarts_lost_workers_and_ends_all_runs_once(tmp_path):
     pytest.importorskip("ray")
-    study, bench = long_enough(tmp_path)
-    killer = Killer(bench, after=2)
+    # Each worker, and each one in place of a dead one, takes seconds to import torch.
+    study, bench = long_enough(tmp_path, seeds=2)
+    killer = Killer(bench, after=1)
     killer.start()
     found = run_study(study, bench, make_engine("ray", jobs=2), cpu=True)
     check(study, bench, found, killer)

@@ -8,6 +8,7 @@ is tried again, and kept as failed after some deaths.
 import contextlib
 import multiprocessing
 import os
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,9 +17,11 @@ from typing import Any
 
 from dismix.bench.engines.base import Hooks
 from dismix.bench.worker import Job, lost_record, run_job
+from dismix.progress import Progress
 
 DEATHS = 3
 """A run whose worker died this often is kept as failed."""
+_TELL_SECONDS = 0.5
 
 
 @dataclass
@@ -104,18 +107,35 @@ class Processes:
                 return
             code = worker.process.exitcode
             outcome = lost_record(job, f"its worker died {DEATHS} times (exit code {code})")
+        if isinstance(outcome, tuple):
+            if hooks.progress is not None:
+                hooks.progress(*outcome)
+            return
         worker.job = None
         hooks.ended(job, outcome)
 
 
 def _work(pipe: Connection, threads: int) -> None:
     """Do jobs until the other end closes; a worker whose parent was killed ends too."""
-    import torch
-
-    torch.set_num_threads(threads)
     with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
+        import torch
+
+        torch.set_num_threads(threads)
         while (job := pipe.recv()) is not None:
-            pipe.send(run_job(job))
+            # Runs side by side are counted; a generator takes minutes, and tells how far it is.
+            pipe.send(run_job(job, _telling(pipe) if job["type"] == "generator" else None))
+
+
+def _telling(pipe: Connection) -> Progress:
+    last = time.monotonic()
+
+    def tell(stage: str, done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last > _TELL_SECONDS or done == total:
+            last = time.monotonic()
+            pipe.send((stage, done, total))
+
+    return tell
 
 
 def _dismiss(workers: list[_Worker]) -> None:
