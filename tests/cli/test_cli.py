@@ -316,6 +316,8 @@ def test_two_ranks_can_be_simulated(dismix, tmp_path):
         (("grader", "train", "x", "-o", "r", "--mix-set", "p=1"), "--mix-set: no mixer is chosen"),
         (("grader", "train", "x", "-o", "r", "--mix", "cutmix", "--generator", "g"),
          "--generator: the mixer is cutmix; add --mix dismix"),
+        (("generator", "train", "absent", "-o", "r", "--arch", "tiny", "--size", "65"),
+         "image size 65 is not a multiple of 4; use 64"),
         (("mix", "encode", "x", "--device", "gpu"), "--device: there is no device 'gpu' here"),
         (("grader", "train", "x", "-o", "r", "--set", "lr=fast"), "setting 'lr': 'fast' does not"),
     ],
@@ -348,7 +350,7 @@ def test_memory_that_is_used_up_is_one_line(dismix, monkeypatch, tmp_path):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 
     monkeypatch.setattr("dismix.data.phantom.build_phantom", burst)
-    code, _, err = dismix("demo", "-q", "-o", tmp_path)
+    code, _, err = dismix("data", "phantom", "-q", "-o", tmp_path)
     assert code == 2
     assert err.startswith("error: memory is used up; try smaller batches")
     assert len(err.splitlines()) == 1

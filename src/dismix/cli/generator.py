@@ -70,9 +70,12 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Train a generator on the training split; choose its checkpoint on validation."""
+    from dismix.generator.architectures import ARCHITECTURES
     from dismix.generator.start_run import train_generator
     from dismix.progress import bar
 
+    # Before images are decoded and a guide is trained, which takes a while.
+    ARCHITECTURES[arch.value].resized(size)
     texts = dict(_pair(text) for text in settings or [])
     if epochs is not None:
         texts["epochs"] = str(epochs)
