@@ -39,7 +39,7 @@ bench: setup  ## the data-loading benchmark
 	@$(BIN)/python benchmarks/data_loading.py
 
 docs: setup  ## the documentation site; writes site/index.html
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -q && echo "site/index.html (search needs a server: $(BIN)/mkdocs serve)"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict && echo "site/index.html (search needs a server: $(BIN)/mkdocs serve)"
 
 wheel: setup  ## build dist/*.whl
 	@$(BIN)/python -m build --wheel --no-isolation

@@ -43,7 +43,8 @@ class Links(HTMLParser):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(folder)]
+    # Not quiet: that would silence the warnings which strictness counts.
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(folder)]
     # A proxy that is not there: a build that asks the network fails instead of passing by luck.
     nowhere = {f"{kind}_proxy": "http://127.0.0.1:9" for kind in ("http", "https", "all")}
     environment = {**os.environ, **nowhere, "NO_MKDOCS_2_WARNING": "1"}
