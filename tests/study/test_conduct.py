@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 import re
@@ -122,7 +123,11 @@ def test_single_grades_are_never_given_invented_votes(tmp_path, finished):
     shutil.copy(out / "speed.json", tmp_path / "out")
     prepared = prepare(manifest.path, tmp_path / "out", toy_choices())
     assert not prepared.intake.votes
-    assert "about" in prepared.announcement()
+    assert "--budget" not in prepared.announcement()
+    day = dataclasses.replace(prepared.budget, seconds=86400.0)
+    text = dataclasses.replace(prepared, budget=day).announcement()
+    assert "about 24.0 h on" in text
+    assert "--budget MINUTES makes it shorter" in text
 
 
 def run_cli(monkeypatch, *words):

@@ -27,7 +27,7 @@ def records(**wrong):
 
 
 def test_every_image_counts_once_and_metrics_are_those_of_the_graders():
-    pooled = pool(records(none=6, mixup=6, dismix=2), {})
+    pooled = pool(records(none=6, mixup=6, dismix=2))
     assert len({*pooled.images}) == 60
     assert pooled.folds.tolist() == [0] * 20 + [1] * 20 + [2] * 20
     for mixer in ("none", "dismix"):
@@ -39,7 +39,7 @@ def test_every_image_counts_once_and_metrics_are_those_of_the_graders():
 
 
 def test_a_clear_gain_is_found_and_equal_graders_are_equal():
-    pooled = pool(records(none=8, mixup=8, dismix=1), {})
+    pooled = pool(records(none=8, mixup=8, dismix=1))
     found = compare(pooled, METRICS["accuracy"], 0.02)
     assert found["dismix", "none"].finding == "helps"
     assert found["dismix", "none"].gain.mean == pytest.approx(0.35)
@@ -56,22 +56,23 @@ def test_graders_that_learned_nothing_tell_nothing():
     lazy = records(none=0, mixup=0, dismix=0)
     for record in lazy:
         record["predictions"]["label"] = [1] * 20
-    pooled = pool(lazy, {})
+    pooled = pool(lazy)
     assert not learned(pooled, METRICS["mae"])
     assert compare(pooled, METRICS["mae"], 0.03)["dismix", "none"].finding == "cannot tell"
-    assert learned(pool(records(none=6, mixup=6, dismix=6), {}), METRICS["mae"])
+    assert learned(pool(records(none=6, mixup=6, dismix=6)), METRICS["mae"])
 
 
 def test_groups_are_those_of_the_manifest():
     one = records(none=3, mixup=3, dismix=3)
-    groups = {f"{f}_{i}.png": f"p{f}{i // 2}" for f in (1, 2, 3) for i in range(20)}
+    groups = {f"{fold}/3": [f"p{i // 2}" for i in range(20)] for fold in (1, 2, 3)}
     assert len({*pool(one, groups).groups.tolist()}) == 30
+    assert len({*pool(one).groups.tolist()}) == 60
 
 
 def test_what_does_not_fit_together_is_refused():
     some = records(none=1, mixup=1, dismix=1)
     with pytest.raises(DisMixError, match="1 runs are missing"):
-        pool(some[:-1], {})
+        pool(some[:-1])
     some[1]["predictions"]["image"] = some[1]["predictions"]["image"][::-1]
     with pytest.raises(DisMixError, match="different images"):
-        pool(some, {})
+        pool(some)

@@ -23,6 +23,8 @@ from dismix.study.planning import resolved, study_plan
 from dismix.study.speed import measured_speed
 
 BENCH, DATA, LENGTHS = "bench", "data/manifest.csv", "lengths.json"
+#: Seconds from which a user is told how to make it shorter.
+LONG = 2 * 3600
 Tell = Callable[[str], None]
 
 
@@ -50,12 +52,16 @@ class Prepared:
         """Say what will be done and how long it takes."""
         budget, choices = self.budget, self.choices
         runs = 3 * choices.folds * budget.repeats
+        shorter = ""
+        if choices.budget is None and budget.seconds > LONG:
+            shorter = "; --budget MINUTES makes it shorter, and a stopped study goes on later"
         return (
             f"{len(self.intake.manifest):,} images, {choices.folds} folds: {choices.folds} "
             f"generators ({self.settled.arch}, {budget.generator_epochs} epochs) and {runs} "
             f"trainings of '{choices.grader}' on {self.settled.backbone}, {self.settled.size} px "
             f"({budget.epochs} epochs, about {budget.epochs * budget.train:,} images each, the "
-            f"same for every mixer): about {in_words(budget.seconds)} on {self.speed.hardware}"
+            f"same for every mixer): about {in_words(budget.seconds)} on "
+            f"{self.speed.hardware}{shorter}"
         )
 
 

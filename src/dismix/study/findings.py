@@ -10,10 +10,10 @@ import dismix
 from dismix import atomic
 from dismix.bench.artifacts import generator_done
 from dismix.bench.folder import BenchFolder
+from dismix.bench.sources import FULL
 from dismix.bench.specs import Study
 from dismix.data.annotators.agreement import measure_agreement
-from dismix.data.draws import image_keys
-from dismix.data.manifest import Manifest
+from dismix.data.manifest import Manifest, read_manifest
 from dismix.progress import Progress
 from dismix.provenance import provenance
 from dismix.study.budget import usual
@@ -51,7 +51,7 @@ def write_findings(
     """
     choices, manifest = prepared.choices, prepared.intake.manifest
     records = [record for run in study.runs if (record := folder.record(run.id)) is not None]
-    pooled = pool(records, _groups(manifest))
+    pooled = pool(records, _groups(study, folder))
     metric, worth = METRICS[choices.metric], choices.smallest
     comparisons = compare(pooled, metric, worth)
     able = learned(pooled, metric)
@@ -77,8 +77,13 @@ def write_findings(
     return found
 
 
-def _groups(manifest: Manifest) -> dict[str, str]:
-    return dict(zip(image_keys(manifest.image_paths), group_names(manifest), strict=True))
+def _groups(study: Study, folder: BenchFolder) -> dict[str, list[str]]:
+    """Return the groups of every fold's held-out images, in the order in which they were graded."""
+    data = {str(run.factors["fold"]): run.data for run in study.runs}
+    return {
+        fold: group_names(read_manifest(folder.manifest_dir(key) / FULL).split("test"))
+        for fold, key in data.items()
+    }
 
 
 def _mixes(

@@ -52,12 +52,15 @@ class Pooled:
         return np.asarray(squares.sum(axis=-1), np.float64)
 
 
-def pool(records: Sequence[Mapping[str, Any]], groups: Mapping[str, str]) -> Pooled:
+def pool(
+    records: Sequence[Mapping[str, Any]], groups: Mapping[str, Sequence[str]] | None = None
+) -> Pooled:
     """Join the records of all folds.
 
     Args:
         records: Finished runs of all folds, mixers and repeats.
-        groups: Group of each image, by the names that records use.
+        groups: By fold, the group of each held-out image in the records' order. Records name
+            images only as far as one fold needs it, so names would not do.
 
     Raises:
         DisMixError: Some run is missing, or runs of a fold were tested on other images.
@@ -76,7 +79,11 @@ def pool(records: Sequence[Mapping[str, Any]], groups: Mapping[str, str]) -> Poo
         if found["image"] != first[fold]["image"]:
             raise DisMixError(f"runs of fold {fold} were tested on different images")
     images = [name for fold in folds for name in first[fold]["image"]]
-    names = [groups.get(name, name) for name in images]
+    names = [
+        f"{fold} {name}"
+        for fold in folds
+        for name in (groups[fold] if groups is not None else first[fold]["image"])
+    ]
     _, number = np.unique(np.array(names, dtype=str), return_inverse=True)
 
     def joined(field: str, mixer: str) -> Any:
