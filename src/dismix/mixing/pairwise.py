@@ -9,6 +9,9 @@ from dismix.mixing.base import Draws
 from dismix.mixing.pairs import PairMixer
 from dismix.mixing.registry import MIXERS
 
+#: Mixers of whole batches, or of an image with itself, that need neither model nor generator.
+BATCH_MIXERS = ("comixup", "filtermix")
+
 
 def local_contrast(images: Tensor, target: object = None) -> Tensor:
     """Return a saliency (B, H, W) without a model: how much a point differs from around it."""
@@ -54,9 +57,17 @@ def mix_pairs(
 def mixer_pictures(
     images: Tensor, target: OrdinalTarget, lam: float, seed: int
 ) -> dict[str, Tensor]:
-    """Return the mixes (channels, H, W) of two images (2, channels, H, W) by every pair mixer."""
+    """Return the mixes (channels, H, W) of two images (2, channels, H, W) by every mixer.
+
+    Mixers of more than two images get the pair as their batch and draw their own shares. Those
+    that mix inside a model make no picture and are not here.
+    """
     share = torch.tensor([lam])
-    return {
+    made = {
         name: mix_pairs(name, images[:1], images[1:], target, share, seed)[0][0]
         for name in pair_mixers()
     }
+    for name in BATCH_MIXERS:
+        mixer = MIXERS[name].load()(target.num_ranks, p=1.0, seed=seed, saliency_fn=local_contrast)
+        made[name] = mixer(images, target)[0][0]
+    return made
