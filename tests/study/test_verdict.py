@@ -14,7 +14,10 @@ INTERVALS = {
 
 def three(mixup, dismix, between="cannot tell"):
     pairs = {("mixup", "none"): mixup, ("dismix", "none"): dismix, ("dismix", "mixup"): between}
-    return {pair: Comparison(*pair, INTERVALS[f], (0.1, -0.1), f, 900) for pair, f in pairs.items()}
+    return {
+        pair: Comparison(*pair, INTERVALS[f], (0.1, -0.1), f, 900, (0.4, 0.5))
+        for pair, f in pairs.items()
+    }
 
 
 @pytest.mark.parametrize("finding", INTERVALS)
@@ -56,6 +59,8 @@ def test_words_name_the_uncertainty():
     yes = spell(three("no gain", "helps"), MAE, 0.03, 300)
     assert yes.headline == "Yes: train with DisMix"
     assert "+0.080 (+0.020 to +0.140)" in yes.sentences[1]
+    assert "mean error in grades 0.400 against 0.500 without mixing" in yes.sentences[1]
+    assert "better in 1 of 2 folds" in yes.sentences[1]
     assert "weaker" in yes.sentences[2]
     no = spell(three("hurts", "hurts"), MAE, 0.03, 300)
     assert no.headline.startswith("No: mixing makes it worse")

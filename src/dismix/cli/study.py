@@ -25,7 +25,7 @@ def study(
         int | None,
         typer.Option(help="Trainings of each kind in each fold; 3, fewer in a budget.", min=1),
     ] = None,
-    grader: Annotated[str, typer.Option(help="Method (`dismix grader list`).")] = "ce",
+    grader: Annotated[str, typer.Option(help="Method (`dismix grader methods`).")] = "ce",
     metric: Annotated[MetricName, typer.Option(help="What decides.")] = MetricName.mae,
     worth: Annotated[
         float | None, typer.Option(help="Smallest gain worth having, in the metric.", min=0)

@@ -42,7 +42,7 @@ class Metric:
 METRICS = {
     "mae": Metric("mae", "Mean error", "mean error in grades", True, 0.03),
     "accuracy": Metric("accuracy", "Accuracy", "accuracy", False, 0.02, 100.0, " %"),
-    "rps": Metric("rps", "Ranked probability score", "ranked probability score", True, 0.01),
+    "rps": Metric("rps", "RPS", "ranked probability score", True, 0.01),
 }
 
 

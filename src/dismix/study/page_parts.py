@@ -62,8 +62,9 @@ def numbers_part(found: Mapping[str, Any]) -> str:
             one = results[mixer][metric.name]
             means = [results[m][metric.name]["mean"] for m in MIXERS]
             best = _alone(one["mean"], means, min(means) if metric.lower else max(means))
-            low, high = number(metric, one["low"]), number(metric, one["high"])
-            shown = f"{number(metric, one['mean'])}<small>{low} to {high}</small>"
+            low = number(metric, one["low"]).removesuffix(metric.unit)
+            ends = f"{low}–{number(metric, one['high'])}"
+            shown = f"{number(metric, one['mean'])}<small>{ends}</small>"
             cells.append(_cell(shown, best=best))
         cells.append(f"{results[mixer]['qwk']:.3f}")
         rows.append(cells)
@@ -74,7 +75,8 @@ def numbers_part(found: Mapping[str, Any]) -> str:
         + '<p class="soft">Each of the '
         + f"{found['data']['images']:,} images graded once by networks that never saw it; 95 % "
         "intervals of each number by itself. Whether two mixers differ is told by the chart "
-        "above, not by whether these intervals overlap. Kappa: quadratic weights.</p>"
+        "above, not by whether these intervals overlap. RPS: ranked probability score. Kappa: with "
+        "quadratic weights.</p>"
     )
 
 
@@ -180,7 +182,8 @@ def mixes_part(found: Mapping[str, Any], shown: Sequence[Any]) -> str:
     return (
         "<h2>What the mixes look like</h2><p>From the generator of the first fold, spread over its "
         "policies and not picked by their looks. If training images come back, a mix adds nothing "
-        "and may give a patient's picture away.</p>"
+        "and may give a patient's picture away. If mixes are blurred or alike, the generator had "
+        "too few images or too little time.</p>"
         + _tiles(tiles)
         + f'<div class="mixes">{cards}</div>'
     )

@@ -113,8 +113,8 @@ def compare(pooled: Pooled, metric: Metric, worth: float) -> dict[tuple[str, str
     """
     able, found = learned(pooled, metric), {}
     for mixer, against in PAIRS:
-        gains = pooled.values(metric.name, mixer) - pooled.values(metric.name, against)
-        gains = -gains if metric.lower else gains
+        first, second = (pooled.values(metric.name, name) for name in (mixer, against))
+        gains = second - first if metric.lower else first - second
         shown = interval(gains, pooled.folds, pooled.groups, level=LEVEL)
         by_fold = tuple(
             float(gains[:, pooled.folds == fold].mean()) for fold in np.unique(pooled.folds)
@@ -122,6 +122,7 @@ def compare(pooled: Pooled, metric: Metric, worth: float) -> dict[tuple[str, str
         found[mixer, against] = Comparison(
             mixer, against, shown, by_fold, judged(shown, worth) if able else "cannot tell",
             images_needed(shown, worth, len(pooled.images)),
+            (float(first.mean()), float(second.mean())),
         )  # fmt: skip
     return found
 

@@ -84,8 +84,8 @@ pre { background: var(--card); padding: .7rem 1rem; border-radius: 8px; overflow
   font-size: .85rem; white-space: pre-wrap; overflow-wrap: anywhere }
 footer { margin-top: 2.5rem; border-top: 1px solid var(--line); padding-top: .7rem;
   color: var(--soft); font-size: .88rem }
-@media (max-width: 560px) { th, td { padding: .3rem .38rem } table { font-size: .86rem }
-  thead th, td small { white-space: normal } .scroll { margin-right: -.6rem } }
+@media (max-width: 560px) { th, td { padding: .3rem .26rem } table { font-size: .86rem }
+  thead th { white-space: normal } td small { font-size: .7rem } .scroll { margin-right: -.6rem } }
 @media print { body { max-width: none; padding: 0; font-size: 11pt } h2 { break-after: avoid }
   .verdict, .forest, table, .tile { break-inside: avoid } }
 """

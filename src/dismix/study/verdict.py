@@ -40,6 +40,7 @@ class Comparison:
         by_fold: Gain in each fold.
         finding: By the rule.
         needed: About how many images would be needed to see a gain of the smallest size.
+        values: The metric of the first and of the second.
     """
 
     mixer: str
@@ -48,6 +49,7 @@ class Comparison:
     by_fold: tuple[float, ...]
     finding: Finding
     needed: int
+    values: tuple[float, float]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""

@@ -57,7 +57,11 @@ def spell(
     if answer == "no":
         hurts = all(comparisons[m, "none"].finding == "hurts" for m in ("mixup", "dismix"))
         headline = "No: mixing makes it worse here" if hurts else "No: mixing does not help here"
-        return Verdict(answer, mixer, headline, (*reasons, "Train without mixing."))
+        closing = (
+            "Train without mixing. Mixed images take longer to learn from: who will train much "
+            "longer than here should ask again with --epochs."
+        )
+        return Verdict(answer, mixer, headline, (*reasons, closing))
     needed = max(
         c.needed for (_, against), c in comparisons.items()
         if against == "none" and c.finding == "cannot tell"
@@ -78,18 +82,20 @@ def spell(
 
 def _reason(comparison: Comparison, metric: Metric, worth: float) -> str:
     name, shown = NAMES[comparison.mixer], span(metric, comparison)
+    own, plain = (number(metric, value) for value in comparison.values)
     better = sum(gain > 0 for gain in comparison.by_fold)
-    folds = f"better in {better} of {len(comparison.by_fold)} folds"
-    if comparison.finding == "helps":
-        return f"{name} helps: gain {shown}, {folds}."
-    if comparison.finding == "hurts":
-        return f"{name} hurts: gain {shown}, {folds}."
+    facts = (
+        f"{metric.words} {own} against {plain} without mixing, better in {better} of "
+        f"{len(comparison.by_fold)} folds; gain {shown}"
+    )
+    if comparison.finding in ("helps", "hurts"):
+        return f"{name} {comparison.finding}: {facts}."
     if comparison.finding == "no gain":
         return (
-            f"{name} brings no gain worth having: {shown}, {folds}; a gain of "
-            f"{number(metric, worth)} or more is ruled out."
+            f"{name} brings no gain worth having: {facts}. A gain of {number(metric, worth)} or "
+            "more is ruled out."
         )
-    return f"{name}: no evidence of a gain. {shown} is compatible with help and with harm, {folds}."
+    return f"{name}: no evidence of a gain. Its {facts}, which fits both help and harm."
 
 
 def _choice(comparisons: Comparisons, metric: Metric, mixer: str) -> str:
