@@ -10,6 +10,7 @@ import io
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -30,10 +31,12 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.S | re.M)
 #: The quick start's commands do a newcomer's work; the tests need less of it.
 SHORTER = {
     "phantom -o knees -q": "phantom -o knees --train 60 --val 20 --test 20 -q",
-    "--epochs 34": "--epochs 1 --set guide_steps=1 --cpu",
+    "--epochs 34": "--set epochs=1 --set guide_steps=1 --cpu",
     "--size 64 --epochs 20 -q": "--size 64 --epochs 1 --batch-size 20 --cpu -q",
     "--epochs 20 --mix": "--epochs 1 --batch-size 20 --cpu --mix",
 }
+#: Pages that train the same small generator share it: command -> (run folder, output).
+TRAINED: dict[str, tuple[Path, str]] = {}
 CHECKER = doctest.OutputChecker()
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -90,13 +93,20 @@ def run(command: str, folder: Path) -> str:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         return result.stdout
+    if command in TRAINED:
+        fresh = shutil.ignore_patterns("latents")
+        shutil.copytree(TRAINED[command][0], words[words.index("-o") + 1], ignore=fresh)
+        return TRAINED[command][1]
     sys.argv = words
     text = io.StringIO()
     leaving = contextlib.suppress(SystemExit)
     with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text), leaving:
         main()
     lines = text.getvalue().replace(str(folder) + "/", "").split("\n")
-    return "\n".join(line.rstrip() for line in lines)
+    output = "\n".join(line.rstrip() for line in lines)
+    if command.startswith("dismix generator train knees -o runs/knees --arch tiny --set epochs=1"):
+        TRAINED[command] = folder / "runs" / "knees", output
+    return output
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
