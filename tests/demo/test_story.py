@@ -8,6 +8,8 @@ from tests.bench.study import tiny_plan
 
 from dismix.bench.folder import BenchFolder
 from dismix.bench.plan import read_plan
+from dismix.bench.resolve import resolve
+from dismix.bench.runner import run_study
 from dismix.demo.story import tell
 from dismix.errors import DisMixError
 
@@ -17,14 +19,17 @@ FACTORS = {"grader": ["ce", "sord"], "mixer": ["none", "mixup", "dismix"], "seed
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
     home, said = tmp_path_factory.mktemp("demo"), []
-    cache = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DISMIX_CACHE", str(cache))
-        plan = tiny_plan("demo", factors=FACTORS)
-        page = tell(home, plan, jobs=1, progress=lambda *words: said.append(words))
-        text = page.read_text(encoding="utf-8")
-        lines = len(BenchFolder(home / "bench").log())
-        again = tell(home, plan, jobs=1)
+    plan = tiny_plan("demo", factors=FACTORS)
+    page = tell(home, plan, jobs=1, progress=lambda *words: said.append(words))
+    text = page.read_text(encoding="utf-8")
+    lines = len(BenchFolder(home / "bench").log())
+    # A record of another plan, as an older version may have left it.
+    lone = tiny_plan("other", factors={"grader": ["ce"], "seed": [7]})
+    bench = BenchFolder(home / "bench")
+    run_study(resolve(lone, bench), bench, cpu=True)
+    more = len(bench.log())
+    again = tell(home, plan, jobs=1).read_text(encoding="utf-8")
+    assert len(bench.log()) == more
     return home, text, said, lines, again
 
 
@@ -63,10 +68,13 @@ def test_the_verdict_is_told_before_and_behind_the_numbers(told):
         assert words in text or "no closer than Mixup" in text
 
 
-def test_a_second_call_reuses_everything(told):
-    home, _, _, lines, again = told
-    assert again == home / "index.html"
-    assert len(BenchFolder(home / "bench").log()) == lines
+def test_a_second_call_reuses_everything_and_tells_of_its_own_plan(told):
+    home, text, _, lines, again = told
+    seconds = re.compile(r"this call\s+\d+ s")
+    assert seconds.sub("", again) == seconds.sub("", text)
+    events = [line["event"] for line in BenchFolder(home / "bench").log()]
+    assert events.count("generator started") == 1
+    assert len(events) == lines + 2
 
 
 def test_progress_is_one_bar_to_the_end(told):

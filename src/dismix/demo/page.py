@@ -46,7 +46,7 @@ def write_page(scene: "Scene", *, seconds: float) -> "Path":
     data = scene.study.data[next(r.data for r in scene.study.runs if r.generator is not None)]
     manifest = scene.folder.manifest_dir(data.key) / FULL
     room = Room.open(scene.run, manifest, spec.get("subject", "knee"))
-    verdict = judge(read_study(scene.folder.root))
+    verdict = judge(read_study(scene.folder.root, scene.plan.name))
     parts = [
         _opening(room, verdict, data.counts),
         _learned(scene, room),

@@ -84,7 +84,8 @@ def tell(
         run = _generator(study, folder)
         evaluation = _evaluated(study, folder, run, steps)
         steps.begin("pages", "writing the pages")
-        write_report(folder.root, title="DisMix demo: the small study")
+        # Of this plan alone: records of another version's may lie here too.
+        write_report(folder.root, folder.root, plan=plan.name, title="DisMix demo: the small study")
         steps.at("pages", 0.2)
         manifest = folder.manifest_dir(_data(study)) / "manifest.csv"
         write_generator_report(run, home / GENERATOR, manifest=manifest, evaluation=evaluation)
