@@ -60,3 +60,29 @@ def test_tensorboard_is_asked_for_before_anything_is_done(
     assert code == 2
     assert "pip install 'dismix[tensorboard]'" in errors
     assert not (tmp_path / "run").exists()
+
+
+def test_mistakes_are_named_before_anything_is_done(dismix, small_run, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    code, _, errors = dismix("train", small_run.data, "-o", run, "--set", "epochs=0")
+    assert (code, run.exists()) == (2, False)
+    assert errors.strip() == "error: epochs is 0; --set epochs=... takes 1 or more"
+    code, _, errors = dismix("evaluate", tmp_path / "nothing", "-q")
+    assert code == 2
+    assert "run.json: no such file; give the folder of a trained generator" in errors
+    table = (small_run.data / "manifest.csv").read_text().splitlines()
+    names = table[0].split(",")
+    graded = [i for i, name in enumerate(names) if name == "grade" or name.startswith("annotator_")]
+    rows = [line.split(",") for line in table[1:]]
+    for row in rows:
+        row[names.index("image")] = str(small_run.data / row[names.index("image")])
+        for place in graded:
+            row[place] = "1" if row[place] else ""
+    one = tmp_path / "one"
+    one.mkdir()
+    (one / "manifest.csv").write_text("\n".join([table[0], *map(",".join, rows)]) + "\n")
+    meta = (small_run.data / "manifest.meta.json").read_text()
+    (one / "manifest.meta.json").write_text(meta)
+    code, _, errors = dismix("train", one, "-o", run, "--arch", "tiny")
+    assert (code, run.exists()) == (2, False)
+    assert "all training images have grade 1: there is no order to learn" in errors

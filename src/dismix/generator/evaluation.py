@@ -197,6 +197,10 @@ def read_run(run: Path) -> dict[str, Any]:
     path = run / "run.json"
     try:
         described: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise DisMixError(
+            "no such file", file=path, cure="give the folder of a trained generator"
+        ) from error
     except (OSError, ValueError) as error:
         raise DisMixError(
             f"unreadable ({error})", file=path, cure="give the folder of a trained generator"

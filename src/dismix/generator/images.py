@@ -63,7 +63,9 @@ def load_split(
         raise DisMixError(
             f"has no images in split '{split}'",
             file=manifest.path,
-            cure="`dismix data split MANIFEST --val 0.15 -o NEW` makes a validation part",
+            cure="`dismix data split MANIFEST --val 0.15 -o NEW` makes a validation part"
+            if split == "val"
+            else f"write '{split}' into the column 'split' of some rows",
         )
     settings = settings_for(manifest.meta, size)
     store = build_store(rows.image_paths, settings, cache, progress=progress)

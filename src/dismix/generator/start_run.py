@@ -86,6 +86,7 @@ def plan_run(
     from dismix.data.manifest import read_manifest
 
     data, chosen = read_manifest(manifest), choose_recipe(recipe, arch, settings or {})
+    _check_plan(data, chosen)
     config = GeneratorConfig.from_dict(
         {
             **chosen.structure,
@@ -102,6 +103,23 @@ def plan_run(
     }  # fmt: skip
     # Through JSON, so that tuples and lists compare equal.
     return RunPlan(data, chosen, config, json.loads(json.dumps(described)))
+
+
+def _check_plan(data: "Manifest", recipe: Recipe) -> None:
+    """Refuse what could only end badly, before anything is computed."""
+    for name in ("epochs", "batch_size", "evaluate_every"):
+        if getattr(recipe, name) < 1:
+            raise DisMixError(
+                f"{name} is {getattr(recipe, name)}", cure=f"--set {name}=... takes 1 or more"
+            )
+    train = data.split("train")
+    shown = set(train.target().hard.tolist()) if len(train) else set()
+    if len(shown) == 1:
+        raise DisMixError(
+            f"all training images have grade {shown.pop()}: there is no order to learn",
+            file=data.path,
+            cure="give images of at least two grades",
+        )
 
 
 def train_generator(
