@@ -59,7 +59,7 @@ def test_graders_that_learned_nothing_tell_nothing():
     pooled = pool(lazy)
     assert not learned(pooled, METRICS["mae"])
     assert compare(pooled, METRICS["mae"], 0.03)["dismix", "none"].finding == "cannot tell"
-    assert learned(pool(records(none=6, mixup=6, dismix=6)), METRICS["mae"])
+    assert learned(pool(records(none=3, mixup=3, dismix=3)), METRICS["mae"])
 
 
 def test_groups_are_those_of_the_manifest():

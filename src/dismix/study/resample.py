@@ -4,6 +4,12 @@ Graders are compared on the same images, so differences are taken image by image
 patient are not independent, nor are the images that one trained network graded. So folds are
 drawn with replacement, then within each the patients, and the repeated trainings: a network
 that happened to fall well in one fold widens the interval as it should.
+
+A handful of folds shows too little of how trainings vary, so intervals are widened by k / (k - 1).
+In simulations of 300 images without any difference a 97.5 % interval then excludes zero in 0 to
+2.5 % of studies (4 % with three folds), even where trainings vary twice as much from fold to fold
+as the images alone would make them; without it that was up to 7 % with five folds and 16 % with
+two.
 """
 
 import numpy as np
@@ -72,7 +78,15 @@ def interval(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Interval:
-    """Return the mean of values (R, N) with a percentile interval; see `resampled_means`.
+    """Return the mean of values (R, N) with its interval.
+
+    Args:
+        values: As for `resampled_means`, likewise the folds and groups.
+        folds: (N,).
+        groups: (N,).
+        level: How often intervals like this one should hold the true mean.
+        draws: How often.
+        seed: Of the draws.
 
     Example:
         >>> same = interval(np.ones((1, 8)), np.arange(8) // 4, np.arange(8), draws=50)
@@ -84,4 +98,6 @@ def interval(
     tail = (1 - level) / 2
     means = resampled_means(values, folds, groups, draws=draws, seed=seed)
     low, high = np.quantile(means, [tail, 1 - tail])
-    return Interval(float(values.mean()), float(low), float(high))
+    mean, count = float(values.mean()), len(np.unique(folds))
+    wider = count / (count - 1) if count > 1 else 1.0
+    return Interval(mean, mean - wider * (mean - float(low)), mean + wider * (float(high) - mean))

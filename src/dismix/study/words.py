@@ -58,8 +58,8 @@ def spell(
         hurts = all(comparisons[m, "none"].finding == "hurts" for m in ("mixup", "dismix"))
         headline = "No: mixing makes it worse here" if hurts else "No: mixing does not help here"
         closing = (
-            "Train without mixing. Mixed images take longer to learn from: who will train much "
-            "longer than here should ask again with --epochs."
+            "Train without mixing. Mixed images usually take longer to learn from: who will train "
+            "much longer than here should ask again with --epochs."
         )
         return Verdict(answer, mixer, headline, (*reasons, closing))
     needed = max(
