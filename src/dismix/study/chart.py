@@ -65,7 +65,7 @@ def _ticks(low: float, high: float) -> list[float]:
     """
     step = 10.0 ** math.floor(math.log10((high - low) / 2))
     for factor in (1, 2, 5, 10):
-        if (high - low) / (factor * step) <= 4.5:
+        if (high - low) / (factor * step) <= 5.5:
             step *= factor
             break
     first = math.ceil(low / step)

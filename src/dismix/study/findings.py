@@ -172,8 +172,8 @@ def _facts(prepared: "Prepared", manifest: Manifest) -> list[str]:
         f"Intervals: differences image by image; folds, then "
         f"{'groups' if 'group' in manifest.table else 'images'} within them, and repeated "
         f"trainings were drawn with replacement {DRAWS:,} times, and the interval widened by "
-        f"{choices.folds}/{choices.folds - 1}, because so few folds show too little of how trainings "
-        "vary.",
+        f"{choices.folds}/{choices.folds - 1}, because so few folds show too little of how "
+        "trainings vary.",
         "The answer holds for this grader, this network, this size and this number of images. It "
         "is no promise for a larger network or a longer training.",
     ]
