@@ -23,7 +23,7 @@ from dismix.progress import Progress
 PLAN = "demo"
 PAGE, BENCH, GENERATOR = "index.html", "bench", "generator.html"
 #: Seconds on two quiet cores, for the time left: data, runs, evaluation, pages.
-EXPECTED = {"data": 8.0, "runs": 200.0, "generator": 25.0, "pages": 15.0}
+EXPECTED = {"data": 20.0, "runs": 230.0, "generator": 12.0, "pages": 12.0}
 
 
 @dataclass(frozen=True)
