@@ -41,7 +41,7 @@ class Grader(L.LightningModule):
         """Return the loss of soft targets."""
         images, targets = batch
         loss = F.cross_entropy(self.head(images.flatten(1)), targets)
-        self.losses.append(float(loss))
+        self.losses.append(float(loss.detach()))
         return loss
 
     def configure_optimizers(self):
