@@ -93,19 +93,10 @@ def test_another_process_and_another_folder_give_the_same_records(smoke, tmp_pat
 
     _, bench = smoke
     shutil.copytree(bench.root / "generators", tmp_path / "generators")
-    # Trained already, but not encoded: a worker has something to tell of the generator.
-    for place in (tmp_path / "generators").iterdir():
-        (place / "done.json").unlink()
-        shutil.rmtree(place / FOLDER)
     study, other = tiny_study(tmp_path)
-    said: list[str] = []
-    found = run_study(
-        study, other, make_engine("processes", jobs=2), cpu=True,
-        progress=lambda stage, done, total: said.append(stage),
-    )  # fmt: skip
+    found = run_study(study, other, make_engine("processes", jobs=2), cpu=True)
     assert (found.done, found.ran) == (6, 6), found.errors
     assert lasting(other) == lasting(bench)
-    assert any(stage.startswith("generator ") for stage in said)
 
 
 def test_failures_are_kept_with_their_traceback_and_retried_on_request(tmp_path, monkeypatch):

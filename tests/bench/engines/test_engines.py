@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from tests.bench.study import tiny_plan, tiny_study
 
-from dismix.bench.engines import make_engine
+from dismix.bench.engines import Hooks, make_engine
 from dismix.bench.folder import BenchFolder
 from dismix.bench.runner import run_study
 from dismix.errors import DisMixError
@@ -87,6 +87,35 @@ def test_a_run_that_kills_its_workers_is_kept_as_failed(tmp_path, monkeypatch):
 def _die(pipe, threads):
     pipe.recv()
     os._exit(3)
+
+
+def test_workers_tell_how_far_a_generator_is(monkeypatch):
+    import dismix.bench.engines.processes as processes
+
+    monkeypatch.setattr(processes, "_work", _tell)
+    said, ended = [], []
+    hooks = Hooks(
+        may_start=lambda job: True,
+        started=lambda job: None,
+        ended=lambda job, outcome: ended.append(outcome),
+        progress=lambda *words: said.append(words),
+    )
+    make_engine("processes", jobs=1).run([{"type": "generator"}], hooks)
+    assert said == [("generator training", 1, 2), ("generator training", 2, 2)]
+    assert ended == [{"status": "done"}]
+
+
+def _tell(pipe, threads):
+    from dismix.bench.engines.processes import _telling
+
+    pipe.recv()
+    tell = _telling(pipe)
+    tell("generator training", 0, 2)  # Too soon.
+    time.sleep(0.6)
+    tell("generator training", 1, 2)
+    tell("generator training", 2, 2)  # The last is always told.
+    pipe.send({"status": "done"})
+    pipe.recv()
 
 
 def test_engines_by_name():
