@@ -136,7 +136,7 @@ def test_autocast_leaves_laws_and_reference_places_exact():
     ],
 )
 def test_unknown_choice_is_named_with_what_there_is(name, wrong):
-    with pytest.raises(DisMixError, match=rf"column '{next(iter(wrong))}'.*(did you mean|choose)"):
+    with pytest.raises(DisMixError, match=rf"setting '{next(iter(wrong))}'.*(did you mean|choose)"):
         create_grader(name, num_ranks=5, **wrong)
 
 
@@ -157,7 +157,7 @@ def test_unknown_choice_is_named_with_what_there_is(name, wrong):
     ],
 )
 def test_numbers_that_make_no_grader_are_named(name, wrong):
-    with pytest.raises(DisMixError, match=rf"column '{next(iter(wrong))}'"):
+    with pytest.raises(DisMixError, match=rf"setting '{next(iter(wrong))}'"):
         create_grader(name, num_ranks=5, **wrong)
 
 

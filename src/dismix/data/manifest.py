@@ -320,8 +320,9 @@ def _raise_for(problem: Problem | None, path: Path | None, lines: NDArray[np.int
     if problem is not None:
         row = None if problem.row is None else int(lines[problem.row])
         raise DisMixError(
-            problem.message, file=path, row=row, column=problem.column, cure=problem.cure
-        )
+            problem.message, file=path or "the table", row=row, column=problem.column,
+            cure=problem.cure,
+        )  # fmt: skip
 
 
 def _refuse_bad_ranks(ranks: tuple[str, ...], path: Path | None) -> None:

@@ -46,7 +46,7 @@ def check_settings(config: Any) -> None:
         ...     share: float = bounded(0.5, above=0, below=1)
         >>> check_settings(Config(2.0))
         Traceback (most recent call last):
-        dismix.errors.DisMixError: column 'share': 2.0 is out of bounds; give numbers > 0 and < 1
+        dismix.errors.DisMixError: setting 'share': 2.0 is out of bounds; give numbers > 0 and < 1
     """
     hints = get_type_hints(type(config))
     for field in dataclasses.fields(config):
