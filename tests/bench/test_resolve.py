@@ -158,3 +158,16 @@ def test_a_given_generator_is_named_by_its_weights(graded, tmp_path):
     assert not {*found["run0"]} & {*found["run1"]}
     with pytest.raises(DisMixError, match="no trained generator"):
         resolve(plan, BenchFolder(tmp_path / "o"), {"a": graded}, {"a": tmp_path})
+
+
+def test_validation_chooses_nothing_in_a_generator(tmp_path):
+    def recipes(study):
+        return [spec.described["recipe"] for spec in study.generators.values()]
+
+    plain = {"arch": "tiny", "size": 32, "settings": {"epochs": 7}}
+    study, _ = tiny_study(tmp_path / "a", generator=plain)
+    assert recipes(study)
+    assert all((r["epochs"], r["evaluate_every"]) == (7, 7) for r in recipes(study))
+    plain["settings"]["evaluate_every"] = 2
+    study, _ = tiny_study(tmp_path / "b", generator=plain)
+    assert all(r["evaluate_every"] == 2 for r in recipes(study))

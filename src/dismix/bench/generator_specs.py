@@ -34,6 +34,9 @@ def generator_spec(section: Mapping[str, Any], ablation: str, data: DataSpec) ->
             f"unknown ablation '{ablation}'", column="ablation", cure=near_names(ablation, [*known])
         )
     settings |= known[ablation].settings
+    # Validated once, at the end, so that its checkpoint is the last one: the validation images,
+    # which choose the graders' checkpoints, then choose nothing in the generator.
+    settings.setdefault("evaluate_every", choose_recipe(recipe, arch, settings).epochs)
     chosen = choose_recipe(recipe, arch, settings)
     config = GeneratorConfig.from_dict(
         {

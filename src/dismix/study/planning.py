@@ -48,7 +48,7 @@ def study_plan(
             "arch": settled.arch, "size": settled.size,
             "settings": {
                 "epochs": budget.generator_epochs, "guide_steps": budget.guide_steps,
-                "evaluate_every": max(1, budget.generator_epochs // 3), "strip_every": 0,
+                "strip_every": 0,
             },
         },
     }  # fmt: skip
