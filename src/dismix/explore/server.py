@@ -2,9 +2,13 @@
 
 import ipaddress
 import os
+import signal
 import socket
+import sys
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from dismix.errors import DisMixError
@@ -109,6 +113,22 @@ def _theme() -> "object":
                           font_mono=["ui-monospace", "monospace"])  # fmt: skip
 
 
+@contextmanager
+def _termination_unwinds() -> Iterator[None]:
+    """Make SIGTERM leave through the stack: its default ends Python with the pictures on disk.
+
+    Uvicorn catches the signal and, once it has shut down, raises it again for whoever comes next.
+    """
+    if threading.current_thread() is not threading.main_thread():  # Python refuses it elsewhere
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def serve(
     session: Session,
     *,
@@ -117,7 +137,7 @@ def serve(
     password: str | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve the page until interrupted.
+    """Serve the page until interrupted or terminated; its temporary folder goes either way.
 
     Args:
         session: An open run.
@@ -129,7 +149,11 @@ def serve(
     import uvicorn
 
     check_address(host, password)
-    with listen(host, port) as sock, tempfile.TemporaryDirectory(prefix="dismix-explore-") as name:
+    with (
+        listen(host, port) as sock,
+        _termination_unwinds(),
+        tempfile.TemporaryDirectory(prefix="dismix-explore-") as name,
+    ):
         app = make_app(session, Path(name), host, password)
         if tell is not None:
             shown = f"[{host}]" if ":" in host else host

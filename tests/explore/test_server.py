@@ -1,0 +1,44 @@
+"""The server: what is left on the disk after it was ended."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("uvicorn")
+
+from dismix.explore import server
+
+
+async def _nothing(scope, receive, send):
+    """Stand in for the page."""
+
+
+@pytest.mark.parametrize(
+    ("sent", "left_by", "delay"),
+    [
+        (signal.SIGTERM, SystemExit, 0.0),
+        (signal.SIGTERM, SystemExit, 0.5),
+        (signal.SIGINT, KeyboardInterrupt, 0.5),
+    ],
+)
+def test_pictures_are_deleted_however_it_ends(monkeypatch, sent, left_by, delay):
+    kept: list[Path] = []
+
+    def make_app(session, files, host, password):
+        kept.append(files)
+        (files / "picture.png").write_bytes(b"of a patient")
+        return _nothing
+
+    def tell(address):
+        threading.Timer(delay, os.kill, (os.getpid(), sent)).start()
+
+    monkeypatch.setattr(server, "make_app", make_app)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(left_by):
+        server.serve(None, port=0, tell=tell)
+    (files,) = kept
+    assert not files.exists()
+    assert signal.getsignal(signal.SIGTERM) is before
