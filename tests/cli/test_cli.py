@@ -95,6 +95,16 @@ def test_own_table_from_import_to_split(dismix, clinic):
     assert data.table.groupby("group")["split"].nunique().max() == 1
 
 
+def test_a_table_without_a_test_part_gets_one(dismix, clinic):
+    manifest = import_clinic(dismix, clinic)
+    split = clinic.parent / "split.csv"
+    code, _, _ = dismix("data", "split", manifest, "-o", split, "--test", "0.2", "--val", "0.2")
+    assert code == 0
+    data = read_manifest(split)
+    assert set(data.table["split"]) == {"train", "val", "test"}
+    assert data.table.groupby("group")["split"].nunique().max() == 1
+
+
 def test_folds_are_numbered_files(dismix, clinic):
     manifest = import_clinic(dismix, clinic)
     code, _, _ = dismix("data", "split", manifest, "-o", clinic.parent / "f.csv", "--folds", 3)

@@ -10,7 +10,13 @@ import pytest
 
 from dismix.data.annotators import simulate_annotators
 from dismix.data.manifest import ManifestMeta, make_manifest, read_manifest, write_manifest
-from dismix.data.splits import k_fold, merge_splits, scarcity_subset, split_validation
+from dismix.data.splits import (
+    k_fold,
+    merge_splits,
+    scarcity_subset,
+    split_test,
+    split_validation,
+)
 from dismix.errors import DisMixError
 
 META = ManifestMeta(ranks=("0", "1", "2", "3", "4"))
@@ -164,6 +170,24 @@ def test_wrong_shares_and_states_are_refused():
         split_validation(manifest.with_table(manifest.table.assign(split="test")), seed=0)
     with pytest.raises(DisMixError, match="cannot keep a share of 0"):
         scarcity_subset(manifest, 0, seed=0)
+
+
+def test_a_test_part_is_taken_by_rank_and_patient_and_leaves_validation_alone():
+    manifest = patients(np.random.default_rng(0))
+    with_val = split_validation(manifest, seed=0)
+    split = split_test(with_val, 0.2, seed=0)
+    assert split.split("val").table.equals(with_val.split("val").table)
+    assert split.table.groupby("group")["split"].nunique().max() == 1
+    trained = counts(with_val, "train").to_numpy()
+    np.testing.assert_allclose(counts(split, "test").to_numpy(), 0.2 * trained, atol=3)
+    assert "test 20% of train, seed 0" in split.meta.notes
+
+
+def test_a_second_test_part_and_wrong_shares_are_refused():
+    with pytest.raises(DisMixError, match="already has test rows"):
+        split_test(manifest_of(IDRID, test=30), seed=0)
+    with pytest.raises(DisMixError, match=re.escape("test share 20 is not between 0 and 1")):
+        split_test(manifest_of(IDRID), 20, seed=0)
 
 
 def test_merged_validation_can_be_split_again():

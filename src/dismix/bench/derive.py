@@ -81,7 +81,7 @@ def derive(manifest: Manifest, how: Mapping[str, Any]) -> Manifest:
             "has no test images",
             file=manifest.path or manifest.root,
             column="split",
-            cure="mark rows as 'test', or make folds with `dismix data split`",
+            cure="`dismix data split MANIFEST --test 0.2 -o NEW` makes a test part",
         )
     validation = dict(how["validation"])
     if validation.pop("own") == "merge" and (made.table["split"] == "val").any():

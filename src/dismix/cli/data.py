@@ -188,6 +188,9 @@ def split(
     val: Annotated[
         float | None, typer.Option(help="Share of training images that become validation.")
     ] = None,
+    test: Annotated[
+        float | None, typer.Option(help="Share of training images that become test; taken first.")
+    ] = None,
     scarce: Annotated[
         float | None, typer.Option(help="Keep this share of each grade, at least 10 images.")
     ] = None,
@@ -205,9 +208,10 @@ def split(
     from dismix.data.manifest import read_manifest, write_manifest
     from dismix.errors import DisMixError
 
-    if val is None and scarce is None and folds is None and not merge_val:
+    if val is None and test is None and scarce is None and folds is None and not merge_val:
         raise DisMixError(
-            "nothing to do", cure="give --val 0.15, --scarce 0.1, --folds 5 or --merge-val"
+            "nothing to do",
+            cure="give --val 0.15, --test 0.2, --scarce 0.1, --folds 5 or --merge-val",
         )
     if val is not None and folds is not None:
         raise DisMixError(
@@ -216,6 +220,8 @@ def split(
     data = read_manifest(manifest)
     if merge_val:
         data = splits.merge_splits(data, {"val": "train"})
+    if test is not None:
+        data = splits.split_test(data, test, seed=seed)
     if scarce is not None:
         data = splits.scarcity_subset(data, scarce, seed=seed)
     if val is not None:

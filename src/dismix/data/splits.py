@@ -1,4 +1,4 @@
-"""Validation, scarcity subsets and folds: stratified, groups kept whole, from one seed.
+"""Validation, test, scarcity subsets and folds: stratified, groups kept whole, from one seed.
 
 Rows are stratified by what a user has: the majority of their votes, or the grade where nobody
 voted. A true grade beside votes (simulated annotators) is never looked at, and validation rows
@@ -61,16 +61,44 @@ def split_validation(manifest: Manifest, share: float = 0.15, *, seed: int) -> M
             file=manifest.path,
             cure="use them, or merge them into train first with --merge-val",
         )
-    rows = _rows(manifest, "train")
-    rank, group, keys = _strata(manifest, rows)
-    order = drawn_order(keys, seed=seed, purpose="validation")
-    groups = _composition(rank, group, len(keys), manifest.num_ranks)
-    chosen = np.zeros(len(keys), dtype=bool)
-    chosen[order] = choose_groups(groups[order], share)
-    _warn_lonely(groups, manifest, "it stays in training and validation has none of it")
-    split = manifest.table["split"].to_numpy(dtype=object, copy=True)
-    split[rows[chosen[group]]] = "val"
-    return _with_split(manifest, split, f"validation {share:.0%} of train, seed {seed}")
+    note = f"validation {share:.0%} of train, seed {seed}"
+    return _moved(manifest, share, "val", "validation", note, seed=seed)
+
+
+def split_test(manifest: Manifest, share: float = 0.2, *, seed: int) -> Manifest:
+    """Move a part of the training rows to test, for data that come without a test split.
+
+    Drawn as `split_validation` draws, so each rank and no patient is parted. Take it first, and
+    once: validation rows, scarce subsets and generators come from what is left.
+
+    Args:
+        manifest: Without test rows; validation rows are left alone.
+        share: Of the training rows.
+        seed: Same seed, same split.
+
+    Returns:
+        The same rows in the same order, some of them now ``test``.
+
+    Raises:
+        DisMixError: If there are test rows already, no training rows, or ``share`` is not
+            within (0, 1).
+
+    Example:
+        >>> import pandas as pd
+        >>> from dismix.data.manifest import make_manifest
+        >>> table = pd.DataFrame({"image": [f"{i}.png" for i in range(40)], "grade": [0, 1] * 20})
+        >>> split = split_test(make_manifest(table, None, "."), seed=0)
+        >>> split.table.groupby(["split", "grade"]).size().to_dict()
+        {('test', 0): 4, ('test', 1): 4, ('train', 0): 16, ('train', 1): 16}
+    """
+    if not 0 < share < 1:
+        raise DisMixError(f"test share {share:g} is not between 0 and 1", cure="use 0.2")
+    if (manifest.table["split"] == "test").any():
+        raise DisMixError(
+            "already has test rows", file=manifest.path, cure="use them, and leave --test out"
+        )
+    note = f"test {share:.0%} of train, seed {seed}"
+    return _moved(manifest, share, "test", "test", note, seed=seed)
 
 
 def scarcity_subset(
@@ -184,6 +212,23 @@ def merge_splits(manifest: Manifest, names: Mapping[str, str]) -> Manifest:
     return _with_split(manifest, split, f"merged {moves}")
 
 
+def _moved(
+    manifest: Manifest, share: float, to: str, purpose: str, note: str, *, seed: int
+) -> Manifest:
+    """Give a stratified share of the training rows to another split, groups kept whole."""
+    rows = _rows(manifest, "train")
+    rank, group, keys = _strata(manifest, rows)
+    order = drawn_order(keys, seed=seed, purpose=purpose)
+    groups = _composition(rank, group, len(keys), manifest.num_ranks)
+    chosen = np.zeros(len(keys), dtype=bool)
+    chosen[order] = choose_groups(groups[order], share)
+    effect = f"it stays in training and {purpose} has none of it"
+    _warn_lonely(groups, manifest, effect, stacklevel=4)
+    split = manifest.table["split"].to_numpy(dtype=object, copy=True)
+    split[rows[chosen[group]]] = to
+    return _with_split(manifest, split, note)
+
+
 def _rows(manifest: Manifest, *splits: str) -> NDArray[np.int64]:
     rows = np.flatnonzero(manifest.table["split"].isin(splits).to_numpy(dtype=bool))
     if not len(rows):
@@ -242,11 +287,13 @@ def _composition(
     return counts
 
 
-def _warn_lonely(groups: NDArray[np.int64], manifest: Manifest, effect: str) -> None:
+def _warn_lonely(
+    groups: NDArray[np.int64], manifest: Manifest, effect: str, *, stacklevel: int = 3
+) -> None:
     for c in np.flatnonzero((groups > 0).sum(axis=0) == 1):
         warnings.warn(
             f"a single group of images holds rank '{manifest.meta.ranks[c]}': {effect}",
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
 
 

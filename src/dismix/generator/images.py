@@ -14,6 +14,11 @@ from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
 from dismix.progress import Progress
 
+_MAKES = {
+    "val": "`dismix data split MANIFEST --val 0.15 -o NEW` makes a validation part",
+    "test": "`dismix data split MANIFEST --test 0.2 -o NEW` makes a test part",
+}
+
 
 @dataclass(frozen=True)
 class SplitImages:
@@ -63,9 +68,7 @@ def load_split(
         raise DisMixError(
             f"has no images in split '{split}'",
             file=manifest.path,
-            cure="`dismix data split MANIFEST --val 0.15 -o NEW` makes a validation part"
-            if split == "val"
-            else f"write '{split}' into the column 'split' of some rows",
+            cure=_MAKES.get(split, f"write '{split}' into the column 'split' of some rows"),
         )
     settings = settings_for(manifest.meta, size)
     store = build_store(rows.image_paths, settings, cache, progress=progress)

@@ -112,6 +112,13 @@ def test_mistakes_are_named_in_one_line(tmp_path: Path, text: str, message: str)
     assert str(tmp_path) in str(caught.value)
 
 
+def test_a_column_of_names_given_as_votes_is_explained(tmp_path: Path) -> None:
+    path = save(tmp_path, "image,reader,grade\na.png,Dr A,0\na.png,Dr B,1\n")
+    with pytest.raises(DisMixError, match=r"row 2, column 'reader'.*--set annotator='reader'"):
+        table.read(path, annotators=("reader",))
+    assert table.read(path, annotator="reader").annotators == ["Dr A", "Dr B"]
+
+
 def test_own_names_appear_in_messages(tmp_path: Path) -> None:
     path = save(tmp_path, "id,Level,Dr A\na,0,0\nb,1,9\n")
     with pytest.raises(DisMixError, match=r"row 3, column 'Dr A': '9' is not a grade.*0 to 1"):

@@ -86,7 +86,13 @@ def read(
     scale = _Scale(tuple(ranks), first_rank)
     # Before the pivot of the long form, while each vote still has a line of its own.
     for column in [c for c in table.columns if c == "grade" or c in vote_columns(table)]:
-        table[column] = _ranks(table[column], scale, lines, path, shown.get(column, column))
+        name = shown.get(column, column)
+        try:
+            table[column] = _ranks(table[column], scale, lines, path, name)
+        except DisMixError as error:
+            if (name,) != tuple(annotators) or "grade" not in table:
+                raise
+            raise _names_people(error, name) from None
     if "annotator" in table:
         table, lines = _pivoted(table, lines, path)
     names = tuple(ranks) or _numbered(table, scale, path, shown)
@@ -171,7 +177,7 @@ def _pivoted(
             f"a table with a column of annotators needs a column '{missing[0]}'",
             file=path,
             row=1,
-            cure=f"name it with the option {missing[0]}",
+            cure=f"name it with {_OPTIONS[missing[0]]}",
         )
     return pivot_long(table.replace({"": None}), file=path, lines=lines)
 
@@ -191,6 +197,18 @@ def _ranks(
     return pd.Series(values, index=cells.index, dtype="Int64")
 
 
+def _names_people(error: DisMixError, column: str) -> DisMixError:
+    """Return the error with the cure for a single column of votes that may hold names."""
+    return DisMixError(
+        error.problem,
+        file=error.file,
+        row=error.row,
+        column=error.column,
+        cure=f"{error.cure}; if the column says who voted (a row a vote), "
+        f"give --set annotator='{column}' instead of --annotator",
+    )
+
+
 def _numbered(
     table: pd.DataFrame, scale: _Scale, path: Path, shown: dict[str, str]
 ) -> tuple[str, ...]:
@@ -200,7 +218,8 @@ def _numbered(
         raise DisMixError(
             "no column of grades was named",
             file=path,
-            cure="set grade, annotators, or (for a row a vote) annotator and grade",
+            cure="name it with --grade COLUMN, with --annotator COLUMN for each annotator, or "
+            "(a row a vote) with --set annotator=COLUMN and --grade COLUMN",
         )
     column = shown.get(columns[0], columns[0])
     used = table[columns].to_numpy(np.float64, na_value=np.nan)
