@@ -113,7 +113,7 @@ def test_failures_are_kept_with_their_traceback_and_retried_on_request(tmp_path,
 
     monkeypatch.setattr(runs, "run_training", broken)
     found = run_study(study, bench, cpu=True)
-    assert (found.done, found.failed) == (1, 1)
+    assert (found.done, found.ran, found.failed) == (1, 1, 1)
     assert "no luck" in found.errors[0]
     record = bench.record(study.runs[1].id)
     assert record["status"] == "failed"

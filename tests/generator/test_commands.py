@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dismix.cli import main
+from dismix.mixing.encoding import run_manifest
 
 
 @pytest.fixture
@@ -50,6 +51,24 @@ def test_ablate_prints_the_paper_beside_ours(dismix, small_run, tmp_path: Path) 
     code, _, errors = dismix("ablate", small_run.data, "-o", tmp_path, "--only", "nothing")
     assert code == 2
     assert errors.startswith("error: unknown ablation 'nothing'")
+
+
+def test_a_run_finds_its_data_from_another_folder(
+    dismix, small_run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(small_run.data.parent)
+    run = tmp_path / "run"
+    settings = [f"--set={name}={value}" for name, value in small_run.settings.items()]
+    code, _, errors = dismix(
+        "train", small_run.data.name, "-o", run, "--arch", "tiny", "--size", 32, "--cpu", "-q",
+        *settings,
+    )  # fmt: skip
+    assert code == 0, errors
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    code, _, errors = dismix("evaluate", run, "--split", "val", "--judge-epochs", 0, "--cpu", "-q")
+    assert code == 0, errors
+    assert run_manifest(run) == small_run.data.resolve()
 
 
 def test_tensorboard_is_asked_for_before_anything_is_done(

@@ -52,6 +52,15 @@ def test_a_clear_gain_is_found_and_equal_graders_are_equal():
     assert shown["none"]["by_fold"]["accuracy"] == pytest.approx([0.6] * 3)
 
 
+def test_intervals_stay_within_what_a_number_can_be():
+    uneven = [made(f"{fold}/3", mixer, 0, 5 if fold == 1 else 0)
+              for fold in (1, 2, 3) for mixer in ("none", "mixup", "dismix")]  # fmt: skip
+    shown = results(pool(uneven), 3)["none"]
+    assert shown["accuracy"]["high"] == 1.0
+    assert shown["mae"]["low"] == 0.0
+    assert shown["accuracy"]["low"] < shown["accuracy"]["mean"] < 1
+
+
 def test_graders_that_learned_nothing_tell_nothing():
     lazy = records(none=0, mixup=0, dismix=0)
     for record in lazy:

@@ -191,9 +191,8 @@ class _Watch:
             return
         run = self.todo.pop(job["spec"]["id"])
         self.ended_count += 1
-        if outcome["status"] in ("done", "failed"):
-            self.ran += 1
         if outcome["status"] == "done":
+            self.ran += 1
             taken = time.monotonic() - self.starts[run.id]
             if outcome["seconds"] is not None:
                 # A generator that was trained on the way will not be trained again.

@@ -33,6 +33,7 @@ from dismix.generator.perceptual import LPIPS, WEIGHTS
 from dismix.generator.probes import probe_generator
 from dismix.generator.run_log import read_metrics
 from dismix.generator.saving import DIGEST_KEY
+from dismix.generator.start_run import manifest_of
 from dismix.generator.strips import draw_strip
 from dismix.generator.weights import find_weights
 from dismix.progress import Progress
@@ -85,7 +86,7 @@ def evaluate_generator(
     model = Generator.load(run, where)
     mixes = _training_mixes(run)
     epoch = load_last(run, model) if checkpoint == "last" else mixes.get("epoch")
-    data = read_manifest(manifest or described["manifest"])
+    data = read_manifest(manifest or manifest_of(described))
     splits = evaluation_splits(data, model, where, split=split, cache=cache, progress=progress)
     if not isinstance(judge, Judge) and judge_epochs != 0:
         judge = _ready_judge(

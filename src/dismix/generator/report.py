@@ -31,6 +31,7 @@ from dismix.generator.model import Generator
 from dismix.generator.perceptual import WEIGHTS
 from dismix.generator.probes import encode_split, some_rows
 from dismix.generator.run_log import read_metrics
+from dismix.generator.start_run import manifest_of
 from dismix.generator.strips import draw_strip
 from dismix.generator.transitions import draw_transitions
 from dismix.progress import Progress
@@ -67,7 +68,7 @@ def write_report(
     run = Path(run)
     described = read_run(run)
     model = Generator.load(run, device)
-    data = read_manifest(manifest or described["manifest"])
+    data = read_manifest(manifest or manifest_of(described))
     found = dict(evaluation) if evaluation is not None else None
     if found is None and manifest is None:
         found = read_evaluation(run)

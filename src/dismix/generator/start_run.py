@@ -253,6 +253,17 @@ def check_same(run: Path, described: Mapping[str, Any]) -> bool:
     return True
 
 
+def manifest_of(described: Mapping[str, Any]) -> Path:
+    """Return where the manifest named in a ``run.json`` lies, seen from the current folder.
+
+    Example:
+        >>> manifest_of({"manifest": "not/here", "manifest_at": "/data/not/here"}).as_posix()
+        '/data/not/here'
+    """
+    given = Path(described["manifest"])
+    return given if given.exists() else Path(described.get("manifest_at", given))
+
+
 def _claim(run: Path, described: dict[str, Any], resume: bool) -> None:
     """Write ``run.json``, or check that it says the same and note that the run goes on."""
     path, now = run / RUN_FILE, provenance()
@@ -267,4 +278,6 @@ def _claim(run: Path, described: dict[str, Any], resume: bool) -> None:
         # Left by a run that was killed early and may have had other settings.
         for name in GRADERS:
             (run / name).unlink(missing_ok=True)
-    atomic.write_json(path, {**described, "provenance": now})
+    # The data are to be found from other folders too; where they lie may change, though.
+    found = {"manifest_at": str(Path(described["manifest"]).resolve()), "provenance": now}
+    atomic.write_json(path, {**described, **found})

@@ -25,6 +25,7 @@ from dismix.data.transforms import equalize, to_unit
 from dismix.errors import DisMixError
 from dismix.generator.model import Generator
 from dismix.generator.saving import digest, save_tensors
+from dismix.generator.start_run import manifest_of
 from dismix.labels import OrdinalTarget
 from dismix.mixing.latents import (
     CODES,
@@ -66,7 +67,7 @@ def run_manifest(run: str | Path) -> Path:
     """Return the manifest that a run was trained on."""
     path = Path(run) / "run.json"
     try:
-        return Path(json.loads(path.read_text(encoding="utf-8"))["manifest"])
+        return manifest_of(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DisMixError(
             f"does not name the run's manifest ({type(error).__name__})",

@@ -163,7 +163,11 @@ def results(pooled: Pooled, num_ranks: int) -> dict[str, Any]:
         for name in METRICS:
             values = pooled.values(name, mixer)
             shown = interval(values, pooled.folds, pooled.groups)
-            rows[name] = {"mean": shown.mean, "low": shown.low, "high": shown.high}
+            # Widened intervals may pass what a mean can be: no error below 0, no share above 1.
+            most = 1.0 if name == "accuracy" else float(num_ranks - 1)
+            rows[name] = {
+                "mean": shown.mean, "low": max(shown.low, 0.0), "high": min(shown.high, most),
+            }  # fmt: skip
             folds[name] = [
                 float(values[:, pooled.folds == f].mean()) for f in np.unique(pooled.folds)
             ]
