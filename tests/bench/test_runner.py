@@ -320,3 +320,23 @@ def test_overhead_is_measured_beside_training_without_mixing(smoke, tmp_path):
         metrics = bench.record(run.id)["metrics"]
         assert metrics["ms_per_step"] > 0
         assert metrics["overhead_percent"] > -100
+
+
+def test_a_plan_asked_anew_keeps_what_it_had_finished(tmp_path):
+    import json
+
+    def noted(bench):
+        plan = json.loads(next((bench.root / "plans").glob("*.json")).read_text())
+        return {run["id"] for run in plan["runs"]}
+
+    factors = {"grader": ["ce"], "mixer": ["none"], "seed": [0]}
+    first, bench = tiny_study(tmp_path, factors=factors)
+    run_study(first, bench, cpu=True)
+    second, _ = tiny_study(tmp_path, factors={**factors, "mixer": ["mixup"]})
+    run_study(second, bench, cpu=True)
+    assert noted(bench) == {first.runs[0].id, second.runs[0].id}
+    # What was only asked for, and never finished, is forgotten.
+    third, _ = tiny_study(tmp_path, factors={**factors, "mixer": ["cutmix"]})
+    run_study(third, bench, cpu=True, minutes=0)
+    run_study(first, bench, cpu=True)
+    assert noted(bench) == {first.runs[0].id, second.runs[0].id}

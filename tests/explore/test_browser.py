@@ -212,6 +212,7 @@ def test_no_move_is_lost(session: Session, serving: Callable[..., str], driver: 
         before = person.made()
         person.set_slider("appearance", 35)
         person.until_made_differs(before)
+        assert person.made() != before
 
 
 @pytest.mark.slow

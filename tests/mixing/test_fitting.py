@@ -35,4 +35,5 @@ def test_a_wrong_scale_is_told_once(scaled):
 def test_a_right_scale_is_not(images, mean, std):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        Normalisation(mean, std).restored(torch.zeros(1, 3, 8, 8), images)
+        kept = Normalisation(mean, std).restored(torch.zeros(1, 3, 8, 8), images)
+    assert kept.shape == (1, 3, 8, 8)

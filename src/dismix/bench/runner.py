@@ -239,18 +239,32 @@ def _summary(study: Study, folder: BenchFolder, watch: _Watch) -> Summary:
 
 
 def note_plan(study: Study, folder: BenchFolder) -> None:
-    """Write which runs a plan wants, and ``planned.json`` with those of all plans."""
+    """Write which runs a plan wants, and ``planned.json`` with those of all plans.
+
+    What it wanted earlier, with other ``--data`` or ``--set``, stays where it is finished.
+    """
     runs = [
         {"id": run.id, "kind": run.kind, "factors": dict(run.factors), "blocked": run.blocked}
         for run in study.runs
     ]
     with folder.lock("planned"):
-        content = {"plan": study.plan, "title": study.title, "runs": runs}
-        atomic.write_json(folder.root / "plans" / f"{study.plan}.json", content)
+        place, wanted = folder.root / "plans" / f"{study.plan}.json", {run["id"] for run in runs}
+        runs += [
+            run
+            for run in _noted(place)
+            if run["id"] not in wanted and folder.status(run["id"]) == "done"
+        ]
+        atomic.write_json(place, {"plan": study.plan, "title": study.title, "runs": runs})
         every: dict[str, Any] = {}
-        for path in sorted(Path(folder.root / "plans").glob("[!.]*.json")):
-            # One that is damaged is written anew when its plan is run again.
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                for run in json.loads(path.read_text(encoding="utf-8"))["runs"]:
-                    every.setdefault(run["id"], run)
+        for path in sorted(place.parent.glob("[!.]*.json")):
+            for run in _noted(path):
+                every.setdefault(run["id"], run)
         atomic.write_json(folder.root / PLANNED, {"runs": [*every.values()]})
+
+
+def _noted(path: Path) -> list[dict[str, Any]]:
+    """Return the runs in a plan's list; a damaged one is written anew when its plan is run."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        found = json.loads(path.read_text(encoding="utf-8"))["runs"]
+        return [run for run in found if isinstance(run["id"], str)]
+    return []
