@@ -126,9 +126,10 @@ def build_training(
         critics = Critics(model, recipe).to(device)
     rows = torch.from_numpy(np.random.default_rng(seed).permutation(len(train))[:64])
     start = train.images(rows, device)
-    levels = train.target.levels
+    # A split too large for the device stays outside with its labels.
+    levels = train.target.levels.to(device)
     rng = step_rng(seed, 0, 0)
-    start_from_data(model, start, levels[rows.to(levels.device)], rng, nonordinal=not published)
+    start_from_data(model, start, levels[rows.to(device)], rng, nonordinal=not published)
     objective = GeneratorObjective(model, critics, recipe, perceptual, levels.mean(0), guide).to(
         device
     )

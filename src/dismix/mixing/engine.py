@@ -6,7 +6,7 @@ the generated picture's ordinal code is known without looking at it, so it is ma
 mixes that take their non-ordinal code from it; the result is the same.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,15 @@ import torch
 from torch import Tensor
 
 from dismix.errors import DisMixError
-from dismix.generator.codes import Codes
+from dismix.generator.codes import Codes, Latents
 from dismix.generator.fast_decode import FastDecoder
 from dismix.generator.model import Generator
 from dismix.labels import OrdinalTarget
 from dismix.mixing.encoding import generator_digest, inference, open_store
+from dismix.mixing.fixed_sizes import B, in_fixed_sizes
 from dismix.mixing.latents import LatentStore, Sources, conditions
 from dismix.mixing.policies import mix_codes
 from dismix.mixing.policy_draws import GENERATE_AND_MIX, PolicyDraws, named_policies
-
-# Compiled decoders see batches of four sizes only: torch gives up compiling after some more.
-_COMPILED_STEP, _COMPILED_MOST = 16, 64
 
 
 class MixEngine:
@@ -110,7 +108,7 @@ class MixEngine:
         """Encode images (B, channels, H, W) in [-1, 1] with their own labels, on the fly."""
         with inference(self.device):
             levels = target.levels.to(self.device)
-            latents = self.model.latents(images.to(self.device).float())
+            latents = self._latents(images.to(self.device).float())
             ordinal, nonordinal = self.model.quantized(latents, levels)
             return Sources(Codes(ordinal.codes, nonordinal.codes), latents.ordinal.float())
 
@@ -161,39 +159,42 @@ class MixEngine:
             own = anchor.codes.nonordinal
             if not model.config.rank_only:
                 pictures = self.decode(Codes(ordinal, own))
-                again, nonordinal = model.quantized(model.latents(pictures), levels)
+                again, nonordinal = model.quantized(self._latents(pictures), levels)
                 return Codes(again.codes, nonordinal.codes)
             rows = torch.arange(len(asked)) if looked_at is None else looked_at.nonzero().flatten()
             if len(rows) == 0:
                 return Codes(ordinal, own)
             rows = rows.to(self.device)
             pictures = self.decode(Codes(ordinal[rows], own[rows]))
-            seen = model.quantize(model.nonordinal_latent(pictures)).codes
+            seen = model.quantize(
+                self._by_parts(lambda part: [model.nonordinal_latent(part)], pictures)[0]
+            ).codes
             return Codes(ordinal, own.index_copy(0, rows, seen.to(own.dtype)))
 
     def decode(self, codes: Codes) -> Tensor:
         """Decode codes into pictures (B, channels, H, W), float32 within [-1, 1]."""
         if self._decode is None:
-            self._decode = self._prepared()
+            self._decode = FastDecoder(self.model, compiled=self.compiled)
+        fast = self._decode
         with inference(self.device):
-            return self._decode(codes).float().clamp(-1, 1)
+            # Without indices, which would be picked for nothing.
+            plain = Codes(codes.ordinal, codes.nonordinal)
+            pictures = self._by_parts(lambda part: [fast(part)], plain)[0]
+            return pictures.float().clamp(-1, 1)
 
-    def _prepared(self) -> Callable[[Codes], Tensor]:
-        fast = FastDecoder(self.model, compiled=self.compiled)
-        if not self.compiled:
-            return fast
+    def _latents(self, images: Tensor) -> Latents:
+        """Encode pictures on the generator's device, before quantization."""
 
-        def decode(codes: Codes) -> Tensor:
-            starts = range(0, len(codes), _COMPILED_MOST)
-            return torch.cat([padded(codes[s : s + _COMPILED_MOST]) for s in starts])
+        def run(part: Tensor) -> Sequence[Tensor]:
+            found = self.model.latents(part)
+            return [found.ordinal, found.nonordinal]
 
-        def padded(codes: Codes) -> Tensor:
-            count = len(codes)
-            more = -count % _COMPILED_STEP
-            index = torch.arange(count + more, device=self.device).clamp(max=count - 1)
-            return fast(Codes(codes.ordinal[index], codes.nonordinal[index]))[:count]
+        return Latents(*self._by_parts(run, images))
 
-        return decode
+    def _by_parts(self, run: Callable[[B], Sequence[Tensor]], batch: B) -> Sequence[Tensor]:
+        """Run a batch as it is on a CPU, in fixed sizes elsewhere."""
+        fixed = self.device.type != "cpu" or self.compiled
+        return in_fixed_sizes(run, batch, self.device) if fixed and len(batch) else run(batch)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_decode": None}
