@@ -84,7 +84,7 @@ def test_blocks_are_made_in_the_background() -> None:
             pool.take(1)  # Served although the next block is stuck.
         gate.set()
         assert pool.take(3).probs.max() >= SIZE
-    assert all(name.startswith("dismix-pool") for name in threads)
+    assert all(name == "dismix-background" for name in threads)
 
 
 def test_what_is_served_depends_on_seed_and_place_only() -> None:
@@ -116,22 +116,54 @@ def test_a_pool_on_disk_serves_the_same_and_leaves_nothing(tmp_path: Path) -> No
 
 
 def test_closing_and_forgetting_stop_the_work() -> None:
-    stop, ended = threading.Event(), threading.Event()
+    begins, stop, ended = (threading.Event() for _ in range(3))
 
     def endless(block: int) -> Pooled:
+        begins.set()
         assert stop.wait(20), "nobody asked it to stop"
         ended.set()
         raise RuntimeError
 
     begun = time.monotonic()
-    MixPool(endless, SIZE, stop=stop).close()
+    pool = MixPool(endless, SIZE, stop=stop)
+    assert begins.wait(5)
+    pool.close()
     assert ended.is_set()
-    stop.clear(), ended.clear()
+    begins.clear(), stop.clear(), ended.clear()
     forgotten = MixPool(endless, SIZE, stop=stop)
+    assert begins.wait(5)
     del forgotten
     gc.collect()
     assert ended.wait(5)
     assert time.monotonic() - begun < 10
+
+
+def test_all_pools_of_a_process_share_one_thread() -> None:
+    threads: set[int] = set()
+
+    def make(block: int) -> Pooled:
+        threads.add(threading.get_ident())
+        return numbered(block)
+
+    for _ in range(3):
+        with MixPool(make, SIZE, reuse=1, seed=0) as pool:
+            pool.take(4 * SIZE)
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
+
+
+def test_a_pool_that_is_closed_before_its_turn_makes_nothing() -> None:
+    gate, made = threading.Event(), []
+
+    def first(block: int) -> Pooled:
+        gate.wait(5)
+        return numbered(block)
+
+    with MixPool(first, SIZE) as busy:
+        MixPool(lambda block: made.append(block) or numbered(block), SIZE).close()
+        gate.set()
+        busy.take(1)
+    assert made == []
 
 
 LEAVE = """

@@ -1,11 +1,14 @@
 """What people do on the page, turned into views; mistakes become boxes, not tracebacks."""
 
-import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from dismix.background import background
 from dismix.errors import DisMixError
 from dismix.explore import cards, views
 from dismix.explore.codebook import Book, CodeMaps, map_codes
@@ -30,8 +33,6 @@ class Desk:
     def __init__(self, session: Session, files: Path) -> None:
         self.session, self.files = session, files.resolve()
         self._maps: CodeMaps | None = None
-        # One decoding at a time: more would only wait for each other's cores.
-        self._busy = threading.Lock()
 
     def render(
         self, tab: str, start: str | None, partner: str | None, towards: str, rank: int | None,
@@ -50,20 +51,19 @@ class Desk:
         severity: float, appearance: float, share: float,
     ) -> str:  # fmt: skip
         session = self.session
-        with self._busy:
-            if tab == "mix":
-                shares = severity / 100, appearance / 100
-                return views.mix_view(session, start, partner, rank, *shares)
-            if tab == "strip":
-                return views.strip_view(session, start, partner)
-            if tab == "swap":
-                return views.swap_view(session, start, partner)
-            return views.policies_view(session, start, partner, share / 100)
+        if tab == "mix":
+            shares = severity / 100, appearance / 100
+            return _alone(views.mix_view, session, start, partner, rank, *shares)
+        if tab == "strip":
+            return _alone(views.strip_view, session, start, partner)
+        if tab == "swap":
+            return _alone(views.swap_view, session, start, partner)
+        return _alone(views.policies_view, session, start, partner, share / 100)
 
     def side(self, key: str | None, head: str, empty: str) -> str:
         """Return the card of a chosen picture under a heading."""
         try:
-            return cards.heading(head) + views.side_card(self.session, key, empty)
+            return cards.heading(head) + _alone(views.side_card, self.session, key, empty)
         except DisMixError as error:
             return cards.notice(str(error), "error")
 
@@ -140,3 +140,11 @@ class Desk:
         if code is None or self._maps is None:
             return ""
         return views.code_view(self.session, self._maps, book, int(code))
+
+
+def _alone(view: Callable[..., str], *given: Any) -> str:
+    """Draw a view, one at a time: more would only wait for each other's cores.
+
+    Always in the same thread: the server has many, and a GPU plans its work by thread.
+    """
+    return background().submit(partial(view, *given)).result()

@@ -10,16 +10,19 @@ each time in another order, and is then dropped. So
 What is served depends on the seed and the number of uses alone, never on the threads' timing:
 a pool that is late makes the training wait.
 
-A block may take minutes to decode; closing the pool, and leaving Python, must not. So the thread is
-one that the interpreter does not wait for, and it is asked to stop before the interpreter goes.
+A block may take minutes to decode; closing the pool, and leaving Python, must not. So the thread
+(`dismix.background`) is one that the interpreter does not wait for, and it is asked to stop
+before the interpreter goes.
 """
 
+import os
 import tempfile
 import threading
 import weakref
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dismix.background import background
 from dismix.errors import DisMixError
 
 
@@ -50,7 +54,7 @@ class MixPool:
     """Serves decoded mixes and makes new ones in the background.
 
     Args:
-        make: Makes block b; called in a thread of its own, one block after the other.
+        make: Makes block b; called in the background, one block after the other.
         size: Mixes in a block.
         reuse: How often a mix is served at most.
         seed: Of the order.
@@ -88,9 +92,11 @@ class MixPool:
         self._block, self._uses = position
         # Its last block is served whole: the next one is due.
         self._block, self._uses = self._block + self._uses // self.period, self._uses % self.period
-        self._threads: list[threading.Thread] = []
+        self._under_way: list[Future[_Kept]] = []
         # Also when the pool is forgotten, and when the interpreter is about to go.
-        self._halt = weakref.finalize(self, _halt, stop or threading.Event(), self._threads)
+        self._halt = weakref.finalize(
+            self, _halt, stop or threading.Event(), self._under_way, os.getpid()
+        )
         self._current: _Kept | None = None
         self._next = self._begun(self._block)
         self._order = self._drawn_order()
@@ -157,39 +163,28 @@ class MixPool:
         return torch.cat([torch.randperm(self.size, generator=rng) for _ in range(self.reuse)])
 
     def _begun(self, block: int) -> "Future[_Kept]":
-        """Begin a block in a thread that knows nothing of the pool, which may be forgotten."""
-        future: Future[_Kept] = Future()
-        thread = threading.Thread(
-            target=_work, args=(future, self._make, block, self.size, self.folder),
-            name=f"dismix-pool-{block}", daemon=True,
-        )  # fmt: skip
-        self._threads[:] = [thread]
-        thread.start()
+        """Begin a block; its making knows nothing of the pool, which may be forgotten."""
+        future = background().submit(partial(_made, self._make, block, self.size, self.folder))
+        self._under_way[:] = [future]
         return future
 
 
-def _work(
-    future: "Future[_Kept]",
-    make: Callable[[int], Pooled],
-    block: int,
-    size: int,
-    folder: Path | None,
-) -> None:
-    try:
-        made = make(block)
-        if len(made) != size:
-            raise DisMixError(f"block {block} has {len(made)} mixes instead of {size}")
-        future.set_result(_Kept(made, folder))
-    except BaseException as error:
-        # Whoever waits for the block gets it.
-        future.set_exception(error)
+def _made(make: Callable[[int], Pooled], block: int, size: int, folder: Path | None) -> "_Kept":
+    made = make(block)
+    if len(made) != size:
+        raise DisMixError(f"block {block} has {len(made)} mixes instead of {size}")
+    return _Kept(made, folder)
 
 
-def _halt(stop: threading.Event, threads: list[threading.Thread]) -> None:
+def _halt(stop: threading.Event, under_way: "list[Future[_Kept]]", process: int) -> None:
     stop.set()
-    for thread in threads:
-        if thread is not threading.current_thread():
-            thread.join()
+    if process != os.getpid() or background().is_here:
+        # A forked copy has nobody at work; and garbage may be collected within the very job.
+        return
+    for future in under_way:
+        if not future.cancel():
+            # Not its result: what it raises when it is stopped is nobody's business.
+            wait([future])
 
 
 class _Kept:
