@@ -72,6 +72,7 @@ def _make_mistakes(folder: Path) -> None:
         "from_one": "image,grade\nimg00.png,1\nimg01.png,5\n",
         "absent": "image,grade\ngone.png,0\nimg01.png,1\n",
         "twice": "image,grade\nimg00.png,0\nimg00.png,1\n",
+        "waiting": "image,dr_ann,dr_bob\nimg00.png,0,1\nimg01.png,,\nimg02.png,1,\n",
         "cut": "image,grade\ncut.png,0\nimg01.png,1\n",
         "trainonly": "image,grade\n" + "".join(f"img{i:02d}.png,{i % 5}\n" for i in range(30)),
     }

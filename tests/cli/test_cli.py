@@ -105,6 +105,24 @@ def test_a_table_without_a_test_part_gets_one(dismix, clinic):
     assert data.table.groupby("group")["split"].nunique().max() == 1
 
 
+def test_images_that_nobody_graded_can_be_left_out(dismix, clinic):
+    text = clinic.read_text().splitlines()
+    # Not graded, and not there either: what is left out need not exist.
+    clinic.write_text("\n".join([*text[:5], "gone.png,p2,,,", *text[5:]]) + "\n")
+    told = [
+        "data", "import", clinic, "-o", clinic.parent / "m.csv", "--image", "file",
+        "--annotator", "dr_ann", "--annotator", "dr_bob", "--annotator", "dr_cy",
+    ]  # fmt: skip
+    code, _, err = dismix(*told)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "row 6: nobody graded image 'gone.png'; fill one of the columns 'dr_ann', 'dr_" in err
+    assert "--skip-ungraded" in err
+    code, out, err = dismix(*told, "--skip-ungraded")
+    assert (code, err) == (0, "")
+    assert "left out 1 image that nobody graded: gone.png (row 6)" in out
+    assert len(read_manifest(clinic.parent / "m.csv")) == 60
+
+
 def test_folds_are_numbered_files(dismix, clinic):
     manifest = import_clinic(dismix, clinic)
     code, _, _ = dismix("data", "split", manifest, "-o", clinic.parent / "f.csv", "--folds", 3)

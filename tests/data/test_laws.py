@@ -68,7 +68,9 @@ def test_columns_must_fit_the_ranks() -> None:
     with pytest.raises(DisMixError, match="column 'prob_1': probabilities of 2 ranks"):
         make_manifest(table().drop(columns="prob_1"), None, ".")
     nothing = table().drop(columns=["grade", "annotator_1"])
-    with pytest.raises(DisMixError, match=r"row 3, column 'prob_0': .* neither a grade nor a vote"):
+    with pytest.raises(
+        DisMixError, match=r"row 3: .* neither a grade nor a vote.*'prob_0', 'prob_1'"
+    ):
         make_manifest(nothing, None, ".")
 
 

@@ -126,7 +126,7 @@ def test_table_exported_by_a_spreadsheet(tmp_path):
         ("image,grade\na,1\nb,-1\n", "row 3, column 'grade': -1 is outside"),
         ("image,grade\na,1\na,1\n", "row 3, column 'image': 'a' is listed a second time"),
         ("image,grade\n,1\n", "row 2, column 'image': is empty"),
-        ("image,grade\na,\n", "row 2, column 'grade': the image has neither"),
+        ("image,grade\na,\n", "row 2: the image has neither .*; fill column 'grade', or"),
         ("image,split,grade\na,dev,1\n", "row 2, column 'split': unknown split 'dev'"),
         ("image,split,group,grade\na,train,p,1\nb,test,p,1\n", "row 3, column 'group'"),
         ('image,grade\n"a,1\n', "row 2: is no regular table"),

@@ -61,6 +61,9 @@ def import_data(
     ranks: Annotated[
         str | None, typer.Option(help="Names of the grades, low to high, parted by commas.")
     ] = None,
+    skip_ungraded: Annotated[
+        bool, typer.Option("--skip-ungraded", help="Table: leave out images that nobody graded.")
+    ] = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Any option of the source, name=value.")
     ] = None,
@@ -74,6 +77,7 @@ def import_data(
     given = {"image": image, "grade": grade, "split": split, "group": group, "ranks": ranks}
     texts = [f"{name}={value}" for name, value in given.items() if value is not None]
     texts += [f"annotators={','.join(annotator)}"] if annotator else []
+    texts += ["skip_ungraded=true"] if skip_ungraded else []
     chosen = guess_source(path) if source is None else SOURCES[source]
     options = chosen.parse_options([*texts, *(settings or [])]) if chosen is not None else {}
     manifest = read_source(path, source, **options)

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from dismix.data.laws import law_columns, law_problems
+from dismix.data.ungraded import ungraded_cure
 
 #: Cells that mean "not known" in columns of grades and groups.
 GAPS = frozenset({"", "-", "na", "n/a", "nan", "null", "none"})
@@ -116,8 +117,8 @@ def problems(table: pd.DataFrame, num_ranks: int | None) -> Iterator[Problem]:
     yield from law_problems(table, num_ranks)
     for row in np.flatnonzero(table[columns + laws].isna().all(axis=1)):
         yield Problem(
-            "not-graded", "the image has neither a grade nor a vote", "grade it or drop the row",
-            int(row), (columns + laws)[0],
+            "not-graded", "the image has neither a grade nor a vote",
+            ungraded_cure(columns + laws), int(row),
         )  # fmt: skip
     yield from _group_problems(table)
 

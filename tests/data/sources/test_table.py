@@ -89,7 +89,7 @@ def test_grades_from_one_need_a_word(tmp_path: Path) -> None:
         ("image,grade\na.png,1.5\nb.png,0\n", "row 2, column 'grade': '1.5'"),
         ("image,grade\na.png,0\n,1\n", "row 3, column 'image': is empty"),
         ("image,grade\na.png,0\na.png,1\n", "row 3, column 'image': 'a.png' is listed a second"),
-        ("image,grade\na.png,0\nb.png,\n", "row 3, column 'grade': the image has neither"),
+        ("image,grade\na.png,0\nb.png,\n", r"row 3: nobody graded image 'b.png'; fill column"),
         ("image,grade\na.png,0,extra\n", "row 2: has 3 cells under 2 column names"),
         ("image,grade,grade\na.png,0,1\n", "row 1, column 'grade': two columns"),
         ('image,grade\n"a.png,0\n', "is no regular table"),
@@ -110,6 +110,64 @@ def test_mistakes_are_named_in_one_line(tmp_path: Path, text: str, message: str)
         table.read(save(tmp_path, text))
     assert "\n" not in str(caught.value)
     assert str(tmp_path) in str(caught.value)
+
+
+WAITING = "id,Dr A,Dr B\na,0,\nb,,\nc,NA,1\nd,-,\n\ne,,\nf,2,2\n"
+
+
+def test_ungraded_rows_name_their_columns_and_the_option(tmp_path: Path) -> None:
+    path = save(tmp_path, WAITING)
+    with pytest.raises(DisMixError) as caught:
+        table.read(path, image="id", annotators=("Dr A", "Dr B"))
+    assert str(caught.value) == (
+        f"{path}, row 3: nobody graded image 'b' (3 such images in all); fill one of the columns "
+        "'Dr A', 'Dr B', or leave such rows out: `dismix data import ... --skip-ungraded`"
+    )
+
+
+@pytest.mark.parametrize("ranks", [(), ("none", "mild", "severe")])
+def test_ungraded_rows_can_be_left_out(tmp_path: Path, ranks: tuple[str, ...]) -> None:
+    manifest = table.read(
+        save(tmp_path, WAITING), image="id", annotators=("Dr A", "Dr B"), ranks=ranks,
+        skip_ungraded=True,
+    )  # fmt: skip
+    assert manifest.table["image"].tolist() == ["a", "c", "f"]
+    np.testing.assert_array_equal(manifest.votes, [[0, np.nan], [np.nan, 1], [2, 2]])
+    assert manifest.lines.tolist() == [2, 4, 8]
+    assert manifest.meta.notes == (
+        "from t.csv; left out 3 images that nobody graded: b (row 3), d (row 5), e (row 7)"
+    )
+
+
+def test_many_that_were_left_out_are_counted(tmp_path: Path) -> None:
+    text = "image,grade\na,0\nb,1\n" + "".join(f"w{i},\n" for i in range(9))
+    notes = table.read(save(tmp_path, text), skip_ungraded=True).meta.notes
+    assert "left out 9 images that nobody graded: w0 (row 4)" in notes
+    assert notes.endswith("w4 (row 8) and 4 more")
+
+
+def test_waiting_images_of_the_long_form(tmp_path: Path) -> None:
+    # A labelling tool lists an image that nobody has opened without an annotator.
+    text = "image,annotator,grade\na,x,1\na,y,\nb,,\nc,x,\nc,y,\nd,y,0\n"
+    path = save(tmp_path, text)
+    with pytest.raises(DisMixError, match=r"row 4: nobody graded image 'b' \(2 .*column 'grade'"):
+        table.read(path)
+    manifest = table.read(path, skip_ungraded=True)
+    np.testing.assert_array_equal(manifest.votes, [[1, np.nan], [np.nan, 0]])
+    assert "left out 2 images that nobody graded: b (row 4), c (row 5)" in manifest.meta.notes
+
+
+@pytest.mark.parametrize("ranks", [(), ("none", "some")])
+def test_nothing_graded_is_no_matter_of_leaving_out(tmp_path: Path, ranks: tuple[str, ...]) -> None:
+    path = save(tmp_path, "image,Level\na.png,\nb.png,NA\n")
+    with pytest.raises(DisMixError, match="column 'Level': holds no grade at all"):
+        table.read(path, grade="Level", ranks=ranks, skip_ungraded=True)
+
+
+def test_a_law_is_a_grade(tmp_path: Path) -> None:
+    path = save(tmp_path, "image,grade,prob_0,prob_1\na,0,,\nb,,0.5,0.5\nc,,,\n")
+    manifest = table.read(path, skip_ungraded=True)
+    assert manifest.table["image"].tolist() == ["a", "b"]
 
 
 def test_a_column_of_names_given_as_votes_is_explained(tmp_path: Path) -> None:

@@ -14,9 +14,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dismix.data.delimited import SUFFIXES, read_delimited
+from dismix.data.laws import law_columns
 from dismix.data.long_form import KEYS, pivot_long
 from dismix.data.manifest import VOTE_PREFIX, Manifest, ManifestMeta, make_manifest, vote_columns
 from dismix.data.sources.base import SOURCES, Source, is_image, parse_rank
+from dismix.data.ungraded import left_out_note, ungraded_cure, ungraded_rows
 from dismix.errors import DisMixError
 from dismix.registry import near_names
 
@@ -53,6 +55,7 @@ def read(
     equalize: bool = False,
     bits: int = 16,
     fit: str = "stretch",
+    skip_ungraded: bool = False,
 ) -> Manifest:
     """Read a table; columns that are not named here are kept as they are.
 
@@ -73,6 +76,7 @@ def read(
         equalize: Equalise histograms.
         bits: Bits in use of 16-bit grey files.
         fit: How other proportions become square: stretch, pad or crop.
+        skip_ungraded: Leave out images that nobody graded; the notes say how many and which.
     """
     path = Path(root)
     table, lines = read_delimited(path)
@@ -93,6 +97,8 @@ def read(
             if (name,) != tuple(annotators) or "grade" not in table:
                 raise
             raise _names_people(error, name) from None
+    # Before the pivot too: labelling tools list waiting images without an annotator.
+    table, lines, left_out = _graded(table, lines, path, shown, skip=skip_ungraded)
     if "annotator" in table:
         table, lines = _pivoted(table, lines, path)
     names = tuple(ranks) or _numbered(table, scale, path, shown)
@@ -105,7 +111,7 @@ def read(
         bits=bits,
         fit=fit,
         source="table",
-        notes=f"from {path.name}",
+        notes="; ".join([f"from {path.name}", *left_out]),
     )
     return make_manifest(table, meta, path.parent, path=path, lines=lines)
 
@@ -167,6 +173,36 @@ def _renamed(
     return table
 
 
+def _graded(
+    table: pd.DataFrame,
+    lines: NDArray[np.int64],
+    path: Path,
+    shown: dict[str, str],
+    *,
+    skip: bool,
+) -> tuple[pd.DataFrame, NDArray[np.int64], list[str]]:
+    """Return the table and lines without ungraded images, and a note on them; raise unless skip."""
+    columns = [c for c in table.columns if c == "grade" or c in vote_columns(table)]
+    columns += law_columns(table)
+    waiting = ungraded_rows(table.replace({"": None}), columns, long="annotator" in table)
+    if not waiting.any() or not columns:
+        return table, lines, []
+    if waiting.all():
+        raise _no_grade(path, shown.get(columns[0], columns[0]))
+    first = table[waiting].drop_duplicates("image")
+    images, rows = first["image"].tolist(), lines[first.index.to_numpy()].tolist()
+    if not skip:
+        others = f" ({len(images)} such images in all)" if len(images) > 1 else ""
+        raise DisMixError(
+            f"nobody graded image '{images[0]}'{others}",
+            file=path,
+            row=rows[0],
+            cure=ungraded_cure([shown.get(c, c) for c in columns]),
+        )
+    kept = table[~waiting].reset_index(drop=True)
+    return kept, lines[~waiting], [left_out_note(images, rows)]
+
+
 def _pivoted(
     table: pd.DataFrame, lines: NDArray[np.int64], path: Path
 ) -> tuple[pd.DataFrame, NDArray[np.int64]]:
@@ -224,10 +260,7 @@ def _numbered(
     column = shown.get(columns[0], columns[0])
     used = table[columns].to_numpy(np.float64, na_value=np.nan)
     if np.isnan(used).all():
-        raise DisMixError(
-            "holds no grade at all", file=path, column=column,
-            cure="write a whole number where an image was graded",
-        )  # fmt: skip
+        raise _no_grade(path, column)
     low, high = int(np.nanmin(used)), int(np.nanmax(used))
     if scale.first == 0 and low == 1:
         raise DisMixError(
@@ -237,6 +270,15 @@ def _numbered(
             cure="add --set first_rank=1 if 1 is the lowest rank, or --ranks if nobody got rank 0",
         )
     return tuple(str(scale.first + rank) for rank in range(max(high, 1) + 1))
+
+
+def _no_grade(path: Path, column: str) -> DisMixError:
+    return DisMixError(
+        "holds no grade at all",
+        file=path,
+        column=column,
+        cure="write a whole number where an image was graded",
+    )
 
 
 def _image(name: str, folder: str, suffix: str) -> str:
