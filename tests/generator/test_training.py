@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.generator.toy import toy_recipe, toy_training, train_toy
+from tests.generator.toy import toy_recipe, toy_split, toy_training, train_toy
 
 from dismix.errors import DisMixError
 from dismix.generator.checkpoint import FILE
 from dismix.generator.model import Generator
-from dismix.generator.steps import set_lr
+from dismix.generator.steps import Steps, set_lr
+from dismix.generator.training import make_accelerator
 
 
 def _killed(run: Path, at: int) -> None:
@@ -28,13 +29,13 @@ def _killed(run: Path, at: int) -> None:
         if done >= at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    train_toy(run, toy_recipe(adversary_steps=2), progress=die)
+    train_toy(run, toy_recipe(adversary_steps=2, plain=0.34), progress=die)
 
 
 @pytest.mark.parametrize("at", [1, 6])
 def test_a_killed_run_ends_with_the_same_bits(tmp_path: Path, at: int) -> None:
     torch.set_num_threads(1)
-    recipe = toy_recipe(adversary_steps=2)
+    recipe = toy_recipe(adversary_steps=2, plain=0.34)
     train_toy(tmp_path / "whole", recipe)
     child = multiprocessing.get_context("fork").Process(target=_killed, args=(tmp_path / "cut", at))
     child.start()
@@ -95,6 +96,35 @@ def test_what_a_run_leaves(tmp_path: Path) -> None:
     model = Generator.load(tmp_path)
     for name, tensor in training.average.tensors.items():
         torch.testing.assert_close(model.get_parameter(name), tensor)
+
+
+def test_plain_epochs_only_rebuild(tmp_path: Path) -> None:
+    training = train_toy(tmp_path, toy_recipe(epochs=4, plain=0.5, evaluate_every=1))
+    assert training.best["epoch"] > 2
+    lines = [json.loads(x) for x in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    for line in lines[:2]:
+        assert {"reconstruct", "rank_ordinal", "critic_adversary"} <= line.keys()
+        assert not {"rank_nonordinal", "control", "realism", "critic_realism"} & line.keys()
+    for line in lines[2:]:
+        assert {"reconstruct", "rank_nonordinal", "control", "critic_realism"} <= line.keys()
+
+
+def test_plain_epochs_leave_the_discriminator_alone(tmp_path: Path) -> None:
+    recipe = toy_recipe(epochs=2, plain=0.5)
+    fresh, learned = toy_training(recipe), toy_training(recipe)
+    steps = Steps(learned, make_accelerator(cpu=True))
+    split = toy_split(8)
+    images, levels = split.images(torch.arange(8), "cpu"), split.target.levels
+
+    def unchanged() -> bool:
+        pairs = zip(fresh.critics.discriminator.parameters(),
+                    learned.critics.discriminator.parameters(), strict=True)  # fmt: skip
+        return all(torch.equal(a, b) for a, b in pairs)
+
+    steps(images, levels, 0, 0, 0.0)
+    assert unchanged()
+    steps(images, levels, 1, 0, 0.5)
+    assert not unchanged()
 
 
 def test_a_batch_that_processes_cannot_share(tmp_path: Path) -> None:

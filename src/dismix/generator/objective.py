@@ -22,7 +22,7 @@ from dismix.generator.losses import (
 )
 from dismix.generator.model import Analysis, Generator
 from dismix.generator.perceptual import LPIPS
-from dismix.generator.recipe import TERMS, Recipe
+from dismix.generator.recipe import PLAIN_TERMS, TERMS, Recipe
 from dismix.generator.step_draws import StepDraws, cropped, levels_of_ranks
 
 CONTROL_TERMS = (
@@ -89,7 +89,13 @@ class GeneratorObjective(nn.Module):
         return any(name in self.names for name in CONTROL_TERMS)
 
     def forward(
-        self, images: Tensor, levels: Tensor, draws: StepDraws, reversal: Tensor, realism: Tensor
+        self,
+        images: Tensor,
+        levels: Tensor,
+        draws: StepDraws,
+        reversal: Tensor,
+        realism: Tensor,
+        plain: bool = False,
     ) -> tuple[dict[str, Tensor], tuple[Tensor, Tensor, Tensor]]:
         """Return the loss dict and, for the critics, made images, their levels and z_n.
 
@@ -99,6 +105,7 @@ class GeneratorObjective(nn.Module):
             draws: Random choices of the step.
             reversal: 0-d, strength of the push against rank in z_n.
             realism: 0-d, scale of the realism terms, 0 before the discriminator joins.
+            plain: Only rebuild the images, see `Recipe.plain`.
         """
         critics = self._judges[0]
         assert isinstance(critics, Critics)
@@ -108,10 +115,10 @@ class GeneratorObjective(nn.Module):
         )  # fmt: skip
         terms = out.terms(levels)
         self._unlabelled(terms, out, levels)
-        if len(critics.adversaries):
+        if len(critics.adversaries) and not plain:
             prior = self.prior.expand_as(levels)
             terms["rank_nonordinal"] = reversal * critics.read(out.nonordinal.codes, prior)
-        asked, shown = self._asked(out, levels, draws)
+        asked, shown = self._asked(out, levels, draws, plain)
         # All pictures of the step in one call: small batches leave a card waiting.
         pictures = self.model.decode(Codes.cat([*asked.values()]))
         made = dict(
@@ -124,16 +131,17 @@ class GeneratorObjective(nn.Module):
             terms["mix_keep"] = self._mix_keep(images, made["mix"], draws)
         self._guided(terms, made, shown, draws)
         targets = torch.cat([*shown.values()])
-        self._judge(terms, critics.discriminator, images, made, pictures, targets, realism)
+        if not plain:
+            self._judge(terms, critics.discriminator, images, made, pictures, targets, realism)
         fixed = {name: self.recipe.weight(name) for name in self.names}
         if "quantize" in fixed:
             fixed["quantize"] = self.recipe.weight("quantize_nonordinal")
-        shares = self.weigh or fixed
-        parts = combine({name: terms[name] for name in self.names}, shares)
+        names = [name for name in self.names if not plain or name in PLAIN_TERMS]
+        parts = combine({name: terms[name] for name in names}, self.weigh or fixed)
         return parts, (pictures.detach(), targets, out.nonordinal.codes.detach())
 
     def _asked(
-        self, out: Analysis, levels: Tensor, draws: StepDraws
+        self, out: Analysis, levels: Tensor, draws: StepDraws, plain: bool
     ) -> tuple[dict[str, Codes], dict[str, Tensor]]:
         """Return the codes to decode, and the levels (b, C-1) that each should show.
 
@@ -144,6 +152,8 @@ class GeneratorObjective(nn.Module):
         if drawn is not None:
             own = Codes(own.ordinal, drawn(own.nonordinal))
         asked, shown = {"own": own}, {"own": levels}
+        if plain:
+            return asked, shown
         if self.controls:
             count = max(1, math.ceil(self.recipe.control_share * len(levels)))
             z = out.latents.ordinal[:count]

@@ -53,7 +53,9 @@ class Recipe:
         reversal: Strength of the reversal or the confusion at full ramp; 0 is the "no GRL"
             ablation.
         reversal_ramp: Share of training over which it rises from 0.
-        reversal_start: Share of training before it begins to rise.
+        reversal_start: Share of training before it begins to rise, after ``plain``.
+        plain: Share of the epochs, at the start, that learn to rebuild images and to read ranks
+            from z_o, and nothing else: cheap steps, and codes worth separating.
         discriminator_start: Share of training before the realism term joins.
         discriminator_width: Channels of its first convolution.
         discriminator_layers: Its strided convolutions.
@@ -102,6 +104,7 @@ class Recipe:
     reversal: float = 1.0
     reversal_ramp: float = 0.3
     reversal_start: float = 0.0
+    plain: float = 0.0
     discriminator_start: float = 0.0
     discriminator_width: int = 64
     discriminator_layers: int = 3
@@ -127,6 +130,11 @@ class Recipe:
     def weight(self, term: str) -> float:
         """Return the fixed weight of a term; with learned weights, 1 for those of the paper."""
         return self.weights.get(term, 0.0)
+
+    @property
+    def plain_epochs(self) -> int:
+        """Epochs at the start that only rebuild; the last epoch is never one."""
+        return min(round(self.plain * self.epochs), self.epochs - 1)
 
     @property
     def adversary_kinds(self) -> tuple[Reader, ...]:
@@ -166,6 +174,11 @@ TERMS = {
     "mix_keep": "that mix has the mean colours of what z_n was mixed of, in 16 x 16 cells",
     "keep": "that decoding keeps the mean colours of 16 x 16 cells: lesions, no tint",
 }
+#: What the `Recipe.plain` epochs learn.
+PLAIN_TERMS = (
+    "reconstruct", "perceptual", "seen", "quantize_ordinal", "quantize_nonordinal", "quantize",
+    "rank_ordinal", "rank_unlabelled", "rank_predicted", "similarity",
+)  # fmt: skip
 PAPER_TERMS = (
     "reconstruct", "perceptual", "realism", "quantize_ordinal", "quantize_nonordinal",
     "rank_ordinal", "rank_nonordinal", "similarity",

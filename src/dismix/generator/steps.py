@@ -38,6 +38,7 @@ class StepInput:
         realism: 0-d scale of the realism terms.
         slot: (1,) where this batch's codes are remembered.
         picks: (n,) which remembered ones are read again.
+        plain: Only rebuild the images, see `Recipe.plain`.
     """
 
     images: Tensor
@@ -47,6 +48,7 @@ class StepInput:
     realism: Tensor
     slot: Tensor
     picks: Tensor
+    plain: bool
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -89,7 +91,12 @@ class Steps:
             self.objective = accelerator.prepare_model(training.objective)
             self.critics = accelerator.prepare_model(training.critics)
         replay = training.recipe.graphs and accelerator.device.type == "cuda" and not several
-        self.graph = StepGraph(self.take, training.recipe.batch_size) if replay else None
+        #: By whether steps are plain: two kinds of steps are two graphs.
+        self.graphs = {
+            plain: StepGraph(self.take, training.recipe.batch_size)
+            for plain in (False, True)
+            if replay
+        }
 
     def __call__(
         self, images: Tensor, levels: Tensor, epoch: int, step: int, share: float
@@ -106,7 +113,7 @@ class Steps:
         given = self.prepare(images, levels, epoch, step, share)
         for optimizer in self.training.optimizers.values():
             set_lr(optimizer, self.training.recipe, share)
-        parts = self.take(given) if self.graph is None else self.graph(given)
+        parts = self.graphs.get(given.plain, self.take)(given)
         self.training.average.update()
         return parts
 
@@ -122,7 +129,8 @@ class Steps:
         draws = draw_step(training.model, len(images) * world, rng)
         draws = draws.shard(accelerator.process_index, world).to(device)
         draws = draws.with_noise(images.shape, device)
-        since, over = max(0.0, share - recipe.reversal_start), recipe.reversal_ramp
+        start = recipe.plain_epochs / recipe.epochs + recipe.reversal_start
+        since, over = max(0.0, share - start), recipe.reversal_ramp
         ramp = recipe.reversal * reversal_ramp(round(1e4 * since), max(1, round(1e4 * over)))
         slot, picks = self._remembered(len(images), step, rng)
         return StepInput(
@@ -133,6 +141,7 @@ class Steps:
             torch.full((), float(share >= recipe.discriminator_start), device=device),
             onto(slot, device),
             onto(picks, device),
+            epoch < recipe.plain_epochs,
         )
 
     def _remembered(self, batch: int, step: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -154,15 +163,19 @@ class Steps:
         training.critics.requires_grad_(False)
         with accelerator.autocast():
             parts, seen = self.objective(
-                given.images, given.levels, given.draws, given.ramp, given.realism
+                given.images, given.levels, given.draws, given.ramp, given.realism, given.plain
             )
         norm = self._descend("generator", parts["loss"], training.objective)
         training.critics.requires_grad_(True)
-        with accelerator.autocast():
-            critics = self.critics(given.images, given.levels, *seen)
-        self._descend("critics", critics["loss"], training.critics)
-        critics["critic_loss"] = critics.pop("loss")
-        self._read_again(given, seen[2])
+        critics: dict[str, Tensor] = {}
+        if not given.plain or len(training.critics.adversaries):
+            with accelerator.autocast():
+                # Adversaries learn to read the codes before these have to hide anything.
+                real = None if given.plain else given.images
+                critics = self.critics(real, given.levels, *seen)
+            self._descend("critics", critics["loss"], training.critics)
+            critics["critic_loss"] = critics.pop("loss")
+            self._read_again(given, seen[2])
         found = {name: value.detach() for name, value in (parts | critics).items()}
         return {**found, "gradient_norm": norm}
 

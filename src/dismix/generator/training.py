@@ -251,7 +251,9 @@ def run_training(
                     training.model, training.reader, train, val, training.seed,
                     accelerator.device, training.perceptual,
                 )  # fmt: skip
-                if metrics["score"] > training.best["score"]:
+                # Codes that were never asked to part win nothing.
+                apart = training.epoch > recipe.plain_epochs
+                if apart and metrics["score"] > training.best["score"]:
                     training.best = {"score": metrics["score"], "epoch": training.epoch}
                     if accelerator.is_main_process:
                         training.model.save(run)
