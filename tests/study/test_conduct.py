@@ -76,6 +76,9 @@ def test_again_runs_nothing_and_another_question_costs_nothing(finished):
     again = conduct(path, out, toy_choices(metric="accuracy", worth=0.1))
     assert (out / "bench" / "log.jsonl").read_text() == before
     assert again["metric"] == "accuracy"
+    page = (out / "study.html").read_text()
+    assert "Difference in accuracy in percentage points on held-out images" in page
+    assert page.count("10.0 points)") == 2
     same = conduct(path, out, toy_choices())
     volatile = ("date",)
     assert {k: v for k, v in same.items() if k not in volatile} == {

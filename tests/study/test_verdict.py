@@ -1,9 +1,12 @@
+import re
+
 import pytest
 
 from dismix.bench.statistics import Interval
+from dismix.study.chart import forest
 from dismix.study.choices import METRICS
 from dismix.study.verdict import RULE, Comparison, decide, images_needed, judged
-from dismix.study.words import number, span, spell
+from dismix.study.words import gained, number, span, spell
 
 MAE = METRICS["mae"]
 INTERVALS = {
@@ -75,6 +78,28 @@ def test_words_name_the_uncertainty():
 
 
 def test_numbers_are_written_in_the_metrics_unit():
-    assert number(METRICS["accuracy"], -0.021, signed=True) == "−2.1 %"
+    assert number(METRICS["accuracy"], 0.621) == "62.1 %"
+    assert gained(METRICS["accuracy"], -0.021, signed=True) == "−2.1 points"
     assert span(MAE, three("hurts", "hurts")["mixup", "none"]) == "−0.080 (−0.140 to −0.020)"
     assert all("{" not in line.format(worth="0.03") for line in RULE)
+
+
+@pytest.mark.parametrize("finding", INTERVALS)
+def test_gains_in_accuracy_are_points_and_never_percent(finding):
+    metric, found = METRICS["accuracy"], three(finding, finding)
+    said = " ".join(spell(found, metric, 0.02, 300).sentences)
+    # The two accuracies keep their sign, the differences do not have it.
+    assert said.count("%") == 2 * said.count("accuracy 40.0 % against 50.0 %") == 4
+    one = found["mixup", "none"].gain
+    shown = f"{100 * one.mean:+.1f} points ({100 * one.low:+.1f} to {100 * one.high:+.1f})"
+    assert shown.replace("-", "−") in said
+    if finding in ("no gain", "cannot tell"):
+        assert "gain of 2.0 points" in said
+
+
+def test_the_chart_names_points_once_on_its_axis():
+    chart = forest([*three("helps", "hurts").values()], METRICS["accuracy"], 0.02)
+    text = re.sub(r"<[^>]*>", " ", chart)
+    assert "%" not in text
+    assert re.search(r"worse\s+points\s+better", text)
+    assert "points" not in forest([*three("helps", "hurts").values()], MAE, 0.03)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dismix.study.choices import Metric
 from dismix.study.verdict import NAMES, Comparison
-from dismix.study.words import number, span
+from dismix.study.words import bare, span
 
 
 def forest(comparisons: Sequence[Comparison], metric: Metric, worth: float) -> str:
@@ -38,12 +38,13 @@ def forest(comparisons: Sequence[Comparison], metric: Metric, worth: float) -> s
             f'<i class="mean" style="left:{place(gain.mean)}"></i>{rings}</div></div>'
         )
     ticks = "".join(
-        f'<span style="left:{place(v)}">{html.escape(number(metric, v, signed=v != 0))}</span>'
+        f'<span style="left:{place(v)}">{bare(metric, v, signed=v != 0)}</span>'
         for v in _ticks(low, high)
     )
+    unit = f"<span>{html.escape(metric.gain_unit.strip())}</span>" if metric.gain_unit else ""
     return (
         f'<div class="forest">{"".join(rows)}<div class="axis">{ticks}</div>'
-        '<div class="sides"><span>\u2190 worse</span><span>better \u2192</span></div></div>'
+        f'<div class="sides"><span>\u2190 worse</span>{unit}<span>better \u2192</span></div></div>'
     )
 
 

@@ -28,6 +28,7 @@ class Metric:
         worth: Smallest gain worth having, where the user names none.
         scale: What tables multiply it by.
         unit: After the number.
+        gain_unit: After a difference of two numbers: 62 % less 60 % are 2 points, not 2 %.
     """
 
     name: str
@@ -37,11 +38,12 @@ class Metric:
     worth: float
     scale: float = 1.0
     unit: str = ""
+    gain_unit: str = ""
 
 
 METRICS = {
     "mae": Metric("mae", "Mean error", "mean error in grades", True, 0.03),
-    "accuracy": Metric("accuracy", "Accuracy", "accuracy", False, 0.02, 100.0, " %"),
+    "accuracy": Metric("accuracy", "Accuracy", "accuracy", False, 0.02, 100.0, " %", " points"),
     "rps": Metric("rps", "RPS", "ranked probability score", True, 0.01),
 }
 

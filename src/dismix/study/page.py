@@ -7,7 +7,7 @@ from typing import Any
 
 from dismix import atomic
 from dismix.study.chart import forest
-from dismix.study.choices import METRICS
+from dismix.study.choices import METRICS, Metric
 from dismix.study.page_parts import (
     agreement_part,
     cost_part,
@@ -19,7 +19,7 @@ from dismix.study.page_parts import (
 )
 from dismix.study.style import STYLE
 from dismix.study.verdict import Comparison, Verdict
-from dismix.study.words import number
+from dismix.study.words import gained
 
 TITLE = "Does mixing help on these images?"
 _TONES = {"yes": "yes", "no": "no", "cannot tell": "maybe"}
@@ -48,9 +48,9 @@ def write_page(
         _verdict(verdict),
         _notes(found["notes"]),
         "<h2>What mixing gained</h2>",
-        f"<p>Difference in {metric.words} on held-out images, positive is better. The bar is the "
-        "interval that decides, the stroke the mean, each ring a fold; the dotted line is the "
-        f"smallest gain worth having ({html.escape(number(metric, worth))}).</p>",
+        f"<p>Difference in {metric.words}{_unit(metric)} on held-out images, positive is better. "
+        "The bar is the interval that decides, the stroke the mean, each ring a fold; the dotted "
+        f"line is the smallest gain worth having ({html.escape(gained(metric, worth))}).</p>",
         forest(comparisons, metric, worth),
         numbers_part(found),
         grades_part(found),
@@ -62,6 +62,10 @@ def write_page(
         "data set: treat it as you treat them.</footer>",
     ]
     atomic.write_text(path, _whole("".join(parts)))
+
+
+def _unit(metric: Metric) -> str:
+    return f" in percentage{metric.gain_unit}" if metric.gain_unit else ""
 
 
 def _whole(body: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from dismix.bench.durations import in_words
 from dismix.study.choices import METRICS, MIXERS
 from dismix.study.verdict import NAMES, RULE
-from dismix.study.words import number
+from dismix.study.words import bare, gained, number
 
 _POLICIES = {
     "ordinal_mix": "severity mixed", "nonordinal_mix": "appearance mixed",
@@ -62,8 +62,7 @@ def numbers_part(found: Mapping[str, Any]) -> str:
             one = results[mixer][metric.name]
             means = [results[m][metric.name]["mean"] for m in MIXERS]
             best = _alone(one["mean"], means, min(means) if metric.lower else max(means))
-            low = number(metric, one["low"]).removesuffix(metric.unit)
-            ends = f"{low}–{number(metric, one['high'])}"
+            ends = f"{bare(metric, one['low'])}–{number(metric, one['high'])}"
             shown = f"{number(metric, one['mean'])}<small>{ends}</small>"
             cells.append(_cell(shown, best=best))
         cells.append(f"{results[mixer]['qwk']:.3f}")
@@ -244,7 +243,7 @@ def cost_part(found: Mapping[str, Any]) -> str:
 def method_part(found: Mapping[str, Any]) -> str:
     """Return the rule, how intervals were made, limits, and how to repeat it."""
     metric, how = METRICS[found["metric"]], found["how"]
-    worth = number(metric, float(found["worth"]))
+    worth = gained(metric, float(found["worth"]))
     rule = "".join(f"<li>{html.escape(line.format(worth=worth))}</li>" for line in RULE)
     facts = "".join(f"<li>{html.escape(line)}</li>" for line in found["facts"])
     settings = (

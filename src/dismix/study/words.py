@@ -8,23 +8,39 @@ from dismix.study.verdict import NAMES, Comparison, Verdict, decide
 Comparisons = Mapping[tuple[str, str], Comparison]
 
 
-def number(metric: Metric, value: float, *, signed: bool = False) -> str:
+def number(metric: Metric, value: float) -> str:
     """Return a value of a metric as text.
 
     Example:
         >>> from dismix.study.choices import METRICS
-        >>> number(METRICS["accuracy"], 0.0213, signed=True), number(METRICS["mae"], 0.4)
-        ('+2.1 %', '0.400')
+        >>> number(METRICS["accuracy"], 0.6213), number(METRICS["mae"], 0.4)
+        ('62.1 %', '0.400')
     """
+    return bare(metric, value) + metric.unit
+
+
+def gained(metric: Metric, value: float, *, signed: bool = False) -> str:
+    """Return a difference of two values of a metric as text.
+
+    Example:
+        >>> from dismix.study.choices import METRICS
+        >>> gained(METRICS["accuracy"], 0.0213, signed=True), gained(METRICS["mae"], 0.03)
+        ('+2.1 points', '0.030')
+    """
+    return bare(metric, value, signed=signed) + metric.gain_unit
+
+
+def bare(metric: Metric, value: float, *, signed: bool = False) -> str:
+    """Return the digits of a value or a difference, without a unit."""
     text = f"{metric.scale * value:{'+' if signed else ''}.{1 if metric.scale > 1 else 3}f}"
-    return text.replace("-", "\N{MINUS SIGN}") + metric.unit
+    return text.replace("-", "\N{MINUS SIGN}")
 
 
 def span(metric: Metric, comparison: Comparison) -> str:
-    """Return "+0.010 (-0.020 to +0.040)"."""
+    """Return "+0.010 (-0.020 to +0.040)", with the unit after the first number."""
     gain = comparison.gain
-    low, high = (number(metric, v, signed=True) for v in (gain.low, gain.high))
-    return f"{number(metric, gain.mean, signed=True)} ({low} to {high})"
+    low, high = (bare(metric, v, signed=True) for v in (gain.low, gain.high))
+    return f"{gained(metric, gain.mean, signed=True)} ({low} to {high})"
 
 
 def spell(
@@ -68,7 +84,7 @@ def spell(
     )  # fmt: skip
     closing = (
         "Until there is evidence, train without mixing: it costs least. To see a gain of "
-        f"{number(metric, worth)} one would need about {needed:,} images of this kind, or longer "
+        f"{gained(metric, worth)} one would need about {needed:,} images of this kind, or longer "
         "trainings if these were too short to learn from."
     )
     if needed <= images:
@@ -92,7 +108,7 @@ def _reason(comparison: Comparison, metric: Metric, worth: float) -> str:
         return f"{name} {comparison.finding}: {facts}."
     if comparison.finding == "no gain":
         return (
-            f"{name} brings no gain worth having: {facts}. A gain of {number(metric, worth)} or "
+            f"{name} brings no gain worth having: {facts}. A gain of {gained(metric, worth)} or "
             "more is ruled out."
         )
     return f"{name}: no evidence of a gain. Its {facts}, which fits both help and harm."
