@@ -118,6 +118,19 @@ def test_few_annotators_are_said_on_the_page(tmp_path, annotators):
     assert "cannot be measured" in text or "no one to agree with" in text
 
 
+def test_the_share_without_disagreement_says_of_how_many(tmp_path):
+    from dismix.study import findings
+    from dismix.study.page_parts import agreement_part
+
+    manifest = toy_images(tmp_path / "knees", annotators=2)
+    table = manifest.table.copy()
+    table.loc[:4, "annotator_2"] = None
+    found = {"agreement": findings._agreement(manifest.with_table(table))}
+    both = int(table["annotator_2"].notna().sum())
+    assert both < int(manifest.has_votes.sum())
+    assert f"of the {both} images with two or more votes: no disagreement" in agreement_part(found)
+
+
 def test_single_grades_are_never_given_invented_votes(tmp_path, finished):
     _, out, _ = finished
     manifest = toy_images(tmp_path / "knees", annotators=0)

@@ -107,7 +107,9 @@ def agreement_part(found: Mapping[str, Any]) -> str:
         (_text(agreement["mean_kappa"]["quadratic"]), "quadratic kappa, mean of all pairs"),
     ]
     if agreement["unanimous"] is not None:
-        tiles.insert(1, (f"{100 * agreement['unanimous']:.0f} %", "of images without disagreement"))
+        share = f"{100 * agreement['unanimous']:.0f} %"
+        whole = f"of the {agreement['several']:,} images with two or more votes"
+        tiles.insert(1, (share, f"{whole}: no disagreement"))
     rows = []
     for i, name in enumerate(agreement["annotators"]):
         confusion = agreement["confusion"][i]

@@ -159,7 +159,15 @@ def test_a_given_reference_replaces_the_others():
 def test_unanimous_share_counts_images_with_two_votes():
     result = measure_agreement([[0, 0, NAN], [1, 2, 1], [2, NAN, NAN], [NAN] * 3], 3)
     assert result.unanimous == 0.5
-    assert result.images == 3
+    assert (result.images, result.several) == (3, 2)
+    first = str(result).partition("\n")[0]
+    assert first == ("3 annotators, 3 images, 2 with two or more votes: 50.0 % of these unanimous")
+    assert result.to_dict()["several"] == 2
+
+
+def test_no_share_of_no_images_is_printed():
+    first = str(measure_agreement([[0, NAN], [NAN, 1]], 2)).partition("\n")[0]
+    assert first == "2 annotators, 2 images, 0 with two or more votes"
 
 
 @pytest.mark.parametrize(

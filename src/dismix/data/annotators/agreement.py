@@ -29,7 +29,8 @@ class Agreement:
         annotators: Ids.
         images: Images with at least one vote.
         votes: (A,) votes given by each.
-        unanimous: Share of images without disagreement, among those with two votes or more.
+        several: Images with two votes or more.
+        unanimous: Share of those without disagreement.
         shared: (A, A) images that both annotators graded.
         percent: (A, A) share of those with equal votes; NaN where none is shared.
         kappa: Cohen's kappa (A, A) by weights: unweighted, linear, quadratic.
@@ -43,6 +44,7 @@ class Agreement:
     annotators: tuple[str, ...]
     images: int
     votes: NDArray[np.int64]
+    several: int
     unanimous: float
     shared: NDArray[np.int64]
     percent: Array
@@ -73,7 +75,7 @@ class Agreement:
         alphas = ", ".join(f"{level} {_show(value)}" for level, value in self.alpha.items())
         lines = [
             f"{len(self.annotators)} annotators, {self.images} images, "
-            f"{_show(100 * self.unanimous, 1)} % unanimous",
+            f"{self.several} with two or more votes{self._unanimous()}",
             f"percent agreement (mean of pairs)  {_show(percent, 1)}",
             f"Cohen's kappa (mean of pairs)      {kappas}",
             f"Fleiss' kappa                      {_show(self.fleiss)}",
@@ -88,6 +90,9 @@ class Agreement:
                 f"{name:<16}{self.votes[a]:>7}{_show(right, 1):>22} %{_show(self.bias[a], 2):>8}"
             )
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+    def _unanimous(self) -> str:
+        return f": {_show(100 * self.unanimous, 1)} % of these unanimous" if self.several else ""
 
 
 def measure_agreement(
@@ -131,6 +136,7 @@ def measure_agreement(
         annotators=names,
         images=int(counts.any(axis=1).sum()),
         votes=hot.sum(axis=(0, 2)).astype(np.int64),
+        several=int(several.sum()),
         unanimous=float(unanimous.mean()) if len(unanimous) else float("nan"),
         shared=shared,
         percent=percent,
