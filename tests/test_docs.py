@@ -78,6 +78,8 @@ def _make_mistakes(folder: Path) -> None:
     }
     for name, text in tables.items():
         (folder / f"{name}.csv").write_text(text)
+    (folder / "windows.csv").write_bytes("image,grade\nmüller.png,0\n".encode("cp1252"))
+    (folder / "unicode.csv").write_bytes("image,grade\nimg00.png,0\n".encode("utf-16"))
     (folder / "grades.xlsx").write_bytes(b"PK\x03\x04")
     Image.effect_noise((64, 64), 60).save(folder / "cut.png")
     (folder / "cut.png").write_bytes((folder / "cut.png").read_bytes()[:1500])

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dismix.data.encodings import decode_text
 from dismix.errors import DisMixError
 
 DELIMITERS = ",;\t"
@@ -106,19 +107,11 @@ def _read_text(path: Path) -> tuple[pd.DataFrame, NDArray[np.int64]]:
 def _decoded(path: Path) -> str:
     try:
         content = path.read_bytes()
-        text = content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except FileNotFoundError:
         raise DisMixError("no such file", file=path, cure="correct the path") from None
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DisMixError(
-            "is not UTF-8 text", file=path, row=line, cure="save it as UTF-8 CSV"
-        ) from error
     except OSError as error:
         raise DisMixError(f"cannot be read ({error.strerror})", file=path) from error
-    if "\0" in text:
-        raise DisMixError("is not a text table", file=path, cure="save it as UTF-8 CSV")
-    return text
+    return decode_text(content, path)
 
 
 def _refuse_ragged(cells: list[str], header: list[str], path: Path, line: int) -> None:

@@ -205,7 +205,7 @@ def test_none_can_be_a_rank(tmp_path: Path) -> None:
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
 def test_other_encodings_are_refused(tmp_path: Path, encoding: str) -> None:
     path = save(tmp_path, "image,grade\né.png,0\nb.png,1\n", encoding=encoding)
-    with pytest.raises(DisMixError, match=r"is not (UTF-8 text|a text table); save it as UTF-8"):
+    with pytest.raises(DisMixError, match=r"row [12]: is .*not UTF-8.*; save it as CSV UTF-8"):
         table.read(path)
 
 
