@@ -46,8 +46,10 @@ def test_a_step_of_the_generator_never_waits(no_waiting: None) -> None:
     epoch(1)
 
 
-def test_a_resumed_training_takes_its_next_step(tmp_path: Path) -> None:
-    first, again = (toy_training(toy_recipe(), device="cuda") for _ in range(2))
+@pytest.mark.parametrize("graphs", [False, True])
+def test_a_resumed_training_takes_its_next_step(tmp_path: Path, graphs: bool) -> None:
+    recipe = toy_recipe(graphs=graphs)
+    first, again = (toy_training(recipe, device="cuda") for _ in range(2))
     batch = next(iter(_batches()))
     assert batch.target is not None
     Steps(first, make_accelerator())(batch.images, batch.target.levels, 0, 0, 0.5)
