@@ -157,6 +157,70 @@ def test_a_picture_with_many_copies_is_one_short_finding(tmp_path: Path) -> None
     assert "and 24 more are byte-identical" in finding.message
 
 
+SOFT = "image,split,grade,prob_0,prob_1,prob_2\n"
+
+
+def test_soft_labels_are_not_called_grades(tmp_path: Path) -> None:
+    pictures(tmp_path, ["a.png", "b.png"])
+    text = f"{SOFT}a.png,train,,0,0.3,0.7\nb.png,train,,1,0,0\n"
+    report = check_path(save(tmp_path, text, ["low", "mid", "high"]))
+    assert str(report).splitlines()[0].endswith(": 2 images with soft labels, 3 ranks")
+    assert report.counts == {"train": [1, 0, 1]}
+    assert report.to_dict()["soft"] == 2
+    told = only(report, "soft-labels").message
+    assert told.startswith("2 images have a soft label (prob_0 to prob_2) and no grade, 1 of them")
+    assert not report.of("no-test")
+
+
+def test_graded_images_beside_soft_labels_are_counted_apart(tmp_path: Path) -> None:
+    text = f"{SOFT}a.png,train,,0,0.3,0.7\nb.png,train,1,,,\nc.png,train,0,1,0,0\n"
+    report = check_path(save(tmp_path, text), images=False)
+    assert (
+        str(report)
+        .splitlines()[0]
+        .endswith("2 graded images and 1 image with soft labels, 3 ranks")
+    )
+    assert only(report, "no-test")
+    plain = check_path(save(tmp_path, "image,grade\na.png,0\nb.png,1\n"), images=False)
+    assert plain.soft == 0
+    assert not plain.of("soft-labels")
+
+
+def test_mixes_that_look_alike_are_one_note(tmp_path: Path) -> None:
+    pictures(tmp_path, ["a.png", "b.png"])
+    for source, names in {"a.png": ["a1.png", "a2.png"], "b.png": ["b1.png"]}.items():
+        for name in names:
+            (tmp_path / name).write_bytes((tmp_path / source).read_bytes())
+    laws = {"a": "0,0.3,0.7", "a1": "0,0.4,0.6", "a2": "1,0,0"}
+    rows = "".join(f"{name}.png,train,,{law}\n" for name, law in laws.items())
+    # A photograph and a mix like it.
+    rows += "b.png,train,2,,,\nb1.png,train,,0,0.5,0.5\n"
+    report = check_path(save(tmp_path, SOFT + rows))
+    alike = only(report, "alike")
+    assert alike.level == "note"
+    assert "4 of 4 images with soft labels" in alike.message
+    assert "(2 groups)" in alike.message
+    assert alike.rows == (2, 3, 4, 6)
+    assert not report.of("twin", "twin-conflict", "leak")
+
+
+def test_a_mix_like_a_test_image_and_photographs_alike_are_still_named(tmp_path: Path) -> None:
+    pictures(tmp_path, ["a.png", "b.png"])
+    for name, source in {"a1.png": "a.png", "b1.png": "b.png", "b2.png": "b.png"}.items():
+        (tmp_path / name).write_bytes((tmp_path / source).read_bytes())
+    text = (
+        f"{SOFT}a.png,test,1,,,\na1.png,train,,0,0.25,0.75\n"
+        "b.png,train,0,,,\nb1.png,train,2,,,\nb2.png,train,,0,0,1\n"
+    )
+    report = check_path(save(tmp_path, text))
+    leak = only(report, "leak")
+    assert "a1.png (train, soft label, mean rank 1.75)" in leak.message
+    assert "decid" not in leak.cure
+    conflict = only(report, "twin-conflict")
+    assert conflict.rows == (4, 5, 6)
+    assert not report.of("alike")
+
+
 def test_near_twins_can_be_switched_off(tmp_path: Path) -> None:
     y, x = np.mgrid[0:96, 0:96]
     wave = np.sin(x / 5 + np.sin(y / 7)) * 60 + np.cos(y / 3 + x / 11) * 40 + 120

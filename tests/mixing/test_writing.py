@@ -15,6 +15,7 @@ from PIL import Image
 from tests.mixing.toy_run import make_run
 
 from dismix.data.batches import Batches
+from dismix.data.check import check_path
 from dismix.data.manifest import read_manifest, write_manifest
 from dismix.data.store import StoreSettings, build_store
 from dismix.errors import DisMixError
@@ -188,3 +189,15 @@ def test_a_killed_writing_goes_on(toy_run, written, tmp_path, monkeypatch):
     monkeypatch.setattr(writing, "_save", lambda picture, file: saved.append(file))
     write_mixes(toy_run, out, 80, seed=3, cache=cache)
     assert not saved
+
+
+def test_data_check_knows_a_folder_of_mixes(written):
+    report = check_path(written)
+    text = str(report)
+    assert report.ok
+    assert report.soft == 80
+    assert text.startswith(f"{written / 'manifest.csv'}: 80 images with soft labels, 5 ranks\n")
+    assert "not graded" not in text
+    # What was drawn alike is one line, not a line a pair.
+    assert len(report.of("alike", "twin", "twin-conflict")) <= 1
+    assert "training targets only; made from: drawn, no patient data" in text

@@ -17,7 +17,7 @@ from dismix.data.delimited import read_table
 from dismix.data.findings import Finding, Report, by_severity
 from dismix.data.image_checks import image_findings
 from dismix.data.long_form import is_long, pivot_long
-from dismix.data.manifest import Manifest, ManifestMeta, read_meta
+from dismix.data.manifest import SPLITS, Manifest, ManifestMeta, read_meta
 from dismix.data.sources import SOURCES, guess_source
 from dismix.data.table_checks import Sheet, problem_findings, table_findings
 from dismix.data.validate import grade_problems, normalise
@@ -95,8 +95,14 @@ def check_sheet(
     if images and "image" in sheet.table:
         findings += image_findings(sheet, near=near, mirrored=mirrored, progress=progress)
     return Report(
-        sheet.title, sheet.ranks, sheet.counts(), by_severity(findings), images_checked=images
-    )
+        sheet.title, sheet.ranks, sheet.counts(), by_severity(findings), images_checked=images,
+        soft=_counted_soft(sheet),
+    )  # fmt: skip
+
+
+def _counted_soft(sheet: Sheet) -> int:
+    known = np.isin(sheet.column("split"), SPLITS)
+    return int((sheet.soft & known).sum())
 
 
 def read_leniently(file: Path) -> tuple[Sheet | None, list[Finding]]:

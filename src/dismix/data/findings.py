@@ -45,6 +45,7 @@ class Report:
         counts: Images of each rank by split.
         findings: Most severe first.
         images_checked: Whether the image files were opened.
+        soft: How many of the counted images have a soft label only.
     """
 
     title: str
@@ -52,6 +53,7 @@ class Report:
     counts: dict[str, list[int]] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     images_checked: bool = False
+    soft: int = 0
 
     @property
     def ok(self) -> bool:
@@ -69,6 +71,7 @@ class Report:
             "ok": self.ok,
             "ranks": list(self.ranks),
             "counts": self.counts,
+            "soft": self.soft,
             "images_checked": self.images_checked,
             "findings": [
                 {**asdict(f), "rows": list(f.rows), "files": list(f.files)} for f in self.findings
@@ -76,8 +79,7 @@ class Report:
         }
 
     def __str__(self) -> str:
-        total = sum(map(sum, self.counts.values()))
-        lines = [f"{self.title}: {total} graded images, {len(self.ranks)} ranks"]
+        lines = [f"{self.title}: {self._counted()}, {len(self.ranks)} ranks"]
         if self.counts:
             lines.append("        " + " / ".join(self.ranks))
         lines += [f"  {s:<6}" + " / ".join(map(str, c)) for s, c in self.counts.items()]
@@ -94,6 +96,16 @@ class Report:
         summary = ", ".join(f"{levels[v]} {v}{'' if levels[v] == 1 else 's'}" for v in LEVELS)
         opened = "" if self.images_checked else " (image files not opened)"
         return "\n".join([*lines, summary + opened])
+
+    def _counted(self) -> str:
+        graded = sum(map(sum, self.counts.values())) - self.soft
+        kinds = [f"{graded} graded images"] if graded or not self.soft else []
+        kinds += (
+            [f"{self.soft} image{'' if self.soft == 1 else 's'} with soft labels"]
+            if self.soft
+            else []
+        )
+        return " and ".join(kinds)
 
 
 def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -43,8 +43,13 @@ def image_findings(
     findings = list(_unreadable(sheet, names, rows, looks))
     findings += _size_findings(looks)
     findings += _colour_findings(sheet, names, rows, looks)
-    for twins in find_twins(paths, looks, near=near, mirrored=mirrored, progress=progress):
-        findings.append(_twin_finding(sheet, names, [rows[m] for m in twins.members], twins))
+    found = find_twins(paths, looks, near=near, mirrored=mirrored, progress=progress)
+    groups = [([rows[m] for m in twins.members], twins) for twins in found]
+    made = [_only_made(sheet, members) for members, _ in groups]
+    findings += [
+        _twin_finding(sheet, names, *g) for g, m in zip(groups, made, strict=True) if not m
+    ]
+    findings += _alike_findings(sheet, names, [g for g, m in zip(groups, made, strict=True) if m])
     return findings
 
 
@@ -113,6 +118,33 @@ def _colour_findings(
         )  # fmt: skip
 
 
+def _only_made(sheet: Sheet, members: Sequence[int]) -> bool:
+    """Return whether twins in one split are mixes, with a single photograph among them at most."""
+    splits = sheet.column("split")
+    made = int(sheet.soft[list(members)].sum())
+    return made > 0 and made >= len(members) - 1 and len({splits[row] for row in members}) == 1
+
+
+def _alike_findings(
+    sheet: Sheet, names: Sequence[str], groups: Sequence[tuple[Sequence[int], Twins]]
+) -> Iterator[Finding]:
+    """Say once that pictures with soft labels resemble others: of mixes that is no mistake."""
+    if not groups:
+        return
+    members = [row for rows, _ in groups for row in rows if sheet.soft[row]]
+    lines = tuple(int(sheet.lines[row]) for row in members)
+    rows, twins = groups[0]
+    first = " and ".join(names[row] for row in rows[:2])
+    alike = _ALIKE[twins.kind].format(twins.similarity)
+    yield Finding(
+        "note", "alike",
+        f"{len(members)} of {int(sheet.soft.sum())} images with soft labels look like another image"
+        f" of their split ({len(groups)} groups); {first} {alike}",
+        lines, tuple(names[row] for row in members),
+        "mixes may resemble each other, but such ones add little",
+    )  # fmt: skip
+
+
 def _twin_finding(
     sheet: Sheet, names: Sequence[str], members: Sequence[int], twins: Twins
 ) -> Finding:
@@ -122,7 +154,9 @@ def _twin_finding(
     parts = [
         f"{names[row]} ({splits[row]}, {grade})" for row, grade in zip(members, given, strict=True)
     ]
-    apart, differ = len({splits[row] for row in members}) > 1, len(set(given)) > 1
+    apart = len({splits[row] for row in members}) > 1
+    # Soft labels of mixes differ by nature.
+    differ = len({g for g, row in zip(given, members, strict=True) if not sheet.soft[row]}) > 1
     level: Level = "error" if apart else "warning" if differ else "note"
     code = "leak" if apart else "twin-conflict" if differ else "twin"
     cure = "keep it in one split" if apart else "keep one of them"
@@ -139,4 +173,8 @@ def _grade_text(sheet: Sheet, row: int) -> str:
     if not np.isnan(sheet.grades[row]):
         return f"grade {sheet.grades[row]:.0f}"
     votes = sheet.votes[row][~np.isnan(sheet.votes[row])]
-    return "votes " + ",".join(f"{v:.0f}" for v in votes) if len(votes) else "not graded"
+    if len(votes):
+        return "votes " + ",".join(f"{v:.0f}" for v in votes)
+    if sheet.soft[row]:
+        return f"soft label, mean rank {sheet.laws[row] @ np.arange(len(sheet.ranks)):.2f}"
+    return "not graded"

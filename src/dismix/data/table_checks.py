@@ -82,11 +82,24 @@ class Sheet:
             given = self.votes[row][~np.isnan(self.votes[row])].astype(int)
             if len(given):
                 label[row] = np.bincount(given).argmax()
-        laws = read_laws(self.table, len(self.ranks))
-        if self.ranks and laws.shape[1] == len(self.ranks):
-            soft = np.isnan(label) & ~np.isnan(laws).any(axis=1)
-            label[soft] = laws[soft].argmax(axis=1)
+        if self.soft.any():
+            label[self.soft] = self.laws[self.soft].argmax(axis=1)
         return label
+
+    @cached_property
+    def laws(self) -> NDArray[np.float64]:
+        """Laws over the ranks (N, C), NaN where there is none or its columns do not fit."""
+        laws = read_laws(self.table, len(self.ranks))
+        fits = laws.shape[1] == len(self.ranks)
+        return laws if fits else np.full((len(self.table), len(self.ranks)), np.nan)
+
+    @cached_property
+    def soft(self) -> NDArray[np.bool_]:
+        """(N,) True where a law is all that an image has: nobody graded it."""
+        if not self.ranks:
+            return np.zeros(len(self.table), np.bool_)
+        graded = ~np.isnan(self.grades) | ~np.isnan(self.votes).all(axis=1)
+        return np.asarray(~graded & ~np.isnan(self.laws).any(axis=1))
 
     def counts(self) -> dict[str, list[int]]:
         """Return the number of images of each rank, for each split that has any.
@@ -130,7 +143,8 @@ def table_findings(sheet: Sheet) -> Iterator[Finding]:
     counts = sheet.counts()
     if counts:
         yield from _rank_findings(sheet, counts)
-        yield from _split_findings(counts)
+        yield from _split_findings(counts, made=bool(sheet.soft.all()))
+        yield from _soft_findings(sheet)
     yield from _annotator_findings(sheet)
 
 
@@ -189,11 +203,26 @@ def _rank_findings(sheet: Sheet, counts: dict[str, list[int]]) -> Iterator[Findi
             )  # fmt: skip
 
 
-def _split_findings(counts: dict[str, list[int]]) -> Iterator[Finding]:
+def _split_findings(counts: dict[str, list[int]], *, made: bool) -> Iterator[Finding]:
     if "train" not in counts:
         yield Finding("warning", "no-train", "no image is in split train")
-    if "test" not in counts:
+    # A folder of mixes is for training; that is said in its own words.
+    if "test" not in counts and not made:
         yield Finding("note", "no-test", "no image is in split test")
+
+
+def _soft_findings(sheet: Sheet) -> Iterator[Finding]:
+    count = int(sheet.soft.sum())
+    if count == 0:
+        return
+    rows = sheet.laws[sheet.soft]
+    between = int((rows.max(axis=1) < 1 - 1e-6).sum())
+    yield Finding(
+        "note", "soft-labels",
+        f"{count} images have a soft label (prob_0 to prob_{len(sheet.ranks) - 1}) and no grade, "
+        f"{between} of them between ranks; each is counted under its likeliest rank",
+        cure="train on them beside graded images, and evaluate on graded images only",
+    )  # fmt: skip
 
 
 def _annotator_findings(sheet: Sheet) -> Iterator[Finding]:

@@ -40,6 +40,7 @@ from dismix.progress import Progress
 
 DONE, PART, README = "mixes.json", "mixes.part.json", "README.md"
 FORMAT = 1
+_NOTE = "mixes made by dismix, training targets only"
 
 
 def write_mixes(
@@ -185,7 +186,7 @@ def _manifest(
     meta = replace(
         data.meta,
         equalize=data.meta.equalize and originals,
-        notes=" ".join(["mixes made by dismix, training targets only;", data.meta.notes]).strip(),
+        notes="; made from: ".join(filter(None, [_NOTE, data.meta.notes])),
     )
     if originals:
         own = data.table.assign(image=[str(path) for path in data.image_paths])
