@@ -1,6 +1,8 @@
 """From a manifest to a trained grader and back: files, messages, resuming, seeds, commands."""
 
+import io
 import json
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -17,7 +19,7 @@ from dismix.errors import DisMixError
 from dismix.graders.base import Grader
 from dismix.graders.checks import check_training
 from dismix.graders.export import export_grader
-from dismix.graders.predict import predict_files
+from dismix.graders.predict import predict_files, predict_manifest
 from dismix.graders.registry import create_grader
 from dismix.graders.report import evaluate_run
 from dismix.graders.seeds import summarise, train_seeds
@@ -173,6 +175,82 @@ def test_predicting_a_folder_and_with_an_untrained_grader(run, tmp_path):
         predict_files(Grader.load(run), [tmp_path / "empty"])
     with pytest.raises(DisMixError, match="does not know how its images were read"):
         predict_files(create_grader("ce", num_ranks=3), [tmp_path / "00.png"])
+
+
+def test_a_manifest_has_its_known_grades_beside_the_predictions(run, manifest, tmp_path):
+    table = pd.read_csv(manifest)
+    # The reference grade of a test image and its votes differ: testing goes by the grade.
+    table.loc[24, ["grade", "annotator_0", "annotator_1", "annotator_2"]] = [2, 0, 0, 1]
+    table.to_csv(manifest, index=False)
+    data, grader = read_manifest(manifest), Grader.load(run)
+    found = predict_manifest(grader, data, batch_size=7)
+    read = pd.read_csv(io.StringIO(found.to_csv()))
+    assert [*read.columns[-3:]] == ["split", "known_grade", "known_rank"]
+    assert read["image"].tolist() == table["image"].tolist()
+    assert read["split"].tolist() == table["split"].tolist()
+    votes = table[["annotator_0", "annotator_1", "annotator_2"]]
+    voted = (table["split"] != "test").to_numpy()
+    assert read["known_grade"][voted].tolist() == votes.mode(axis=1)[0][voted].tolist()
+    assert read["known_rank"][voted].to_numpy() == pytest.approx(
+        votes.mean(axis=1)[voted], abs=1e-5
+    )
+    assert read["known_grade"][~voted].tolist() == table["grade"][~voted].tolist()
+    plain = predict_files(grader, data.image_paths, batch_size=7)
+    assert read["grade"].tolist() == [p.grade for p in plain.found]
+    assert "known_grade" not in plain.to_csv() + plain.to_json()
+
+
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_predictions_of_a_split_are_worth_what_evaluation_says(run, manifest, split):
+    found = predict_manifest(Grader.load(run), read_manifest(manifest), split=split)
+    judged = evaluate_run(run, manifest, split, cpu=True)["metrics"]
+    right = sum(p.grade == p.known.known_grade for p in found.found)
+    assert right / 6 == pytest.approx(judged["accuracy"])
+    assert found.comparison() == (
+        f"{right} of 6 as known ({100 * judged['accuracy']:.1f} %), "
+        f"mean error {judged['mae']:.3f} grades"
+    )
+    assert {p.known.split for p in found.found} == {split}
+
+
+def test_known_grades_stay_with_their_images_when_one_is_skipped(run, manifest, tmp_path):
+    (tmp_path / "25.png").write_text("no picture")
+    found = predict_manifest(Grader.load(run), read_manifest(manifest), split="test", batch_size=2)
+    assert [path for path, _ in found.skipped] == ["25.png"]
+    known = {p.image: p.known.known_grade for p in found.found}
+    assert known == {f"{i}.png": i % 3 for i in (24, 26, 27, 28, 29)}
+
+
+def test_a_manifest_with_other_ranks_or_an_empty_split_is_refused(run, manifest, tmp_path):
+    table = pd.DataFrame({"image": ["00.png", "01.png"], "split": "train", "grade": [0, 1]})
+    two = make_manifest(table, None, tmp_path, path=tmp_path / "two.csv")
+    with pytest.raises(DisMixError, match=r"two.csv: has 2 ranks, the grader 3"):
+        predict_manifest(Grader.load(run), two)
+    with pytest.raises(DisMixError, match=r"two.csv: has no images in split 'test'"):
+        predict_manifest(Grader.load(run), two, split="test")
+
+
+def test_predict_takes_a_manifest_or_its_folder(run, manifest, tmp_path, capsys):
+    code, out, err = command(capsys, "predict", run, manifest, "--split", "test", "--cpu")
+    assert (code, err) == (0, "")
+    rows = out.splitlines()
+    assert rows[0].endswith(",uncertainty,split,known_grade,known_rank")
+    assert [row.rsplit(",", 3)[1:] for row in rows[1:]] == [
+        ["test", str(i % 3), str(i % 3)] for i in range(24, 30)
+    ]
+    target = tmp_path / "out.json"
+    code, out, _ = command(capsys, "predict", run, tmp_path, "-o", target, "--cpu", "-q")
+    assert code == 0
+    assert re.fullmatch(r"30 images graded, \d+ of 30 as known .* grades -> .*out.json\n", out)
+    first = json.loads(target.read_text())["predictions"][0]
+    assert (first["image"], first["split"], first["known_grade"]) == ("00.png", "train", 0)
+    code, _, err = command(capsys, "predict", run, tmp_path / "00.png", "--split", "test")
+    assert (code, err) == (
+        2, "error: --split: image files have no splits; leave it out, or give a manifest\n",
+    )  # fmt: skip
+    code, _, err = command(capsys, "predict", run, tmp_path / "00.png", manifest)
+    assert code == 2
+    assert "manifest.csv: is a manifest among other paths; give a manifest alone" in err
 
 
 def test_a_missing_grade_is_an_error_unless_allowed(manifest):

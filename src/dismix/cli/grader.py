@@ -206,7 +206,13 @@ def evaluate(
 @app.command()
 def predict(
     model: RunPath,
-    images: Annotated[list[Path], typer.Argument(help="Image files, or folders of them.")],
+    images: Annotated[
+        list[Path],
+        typer.Argument(help="Image files or folders of them; or one manifest, or its folder."),
+    ],
+    split: Annotated[
+        Split | None, typer.Option(help="Of a manifest: this part only; all if absent.")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="CSV or .json file; stdout if absent.")
     ] = None,
@@ -217,27 +223,56 @@ def predict(
 ) -> None:
     """Grade new images: grade, probabilities, expected rank, uncertainty.
 
+    Of a manifest, or a folder that holds manifest.csv, the known grades are written beside.
     Files that cannot be read are named on stderr, the rest is graded, and the exit code is 1.
     """
     from dismix import atomic
     from dismix.cli.options import report_skipped
-    from dismix.graders.predict import predict_files
+    from dismix.data.manifest import read_manifest
+    from dismix.graders.predict import predict_files, predict_manifest
     from dismix.graders.saving import load_grader
     from dismix.progress import bar
 
+    manifest = _manifest_among(images, split)
     grader = load_grader(model, _device(cpu))
     with bar(quiet=quiet or output is None) as progress:
-        found = predict_files(grader, images, batch_size=batch_size, progress=progress)
+        if manifest is None:
+            found = predict_files(grader, images, batch_size=batch_size, progress=progress)
+        else:
+            found = predict_manifest(
+                grader, read_manifest(manifest), split=split, batch_size=batch_size,
+                progress=progress,
+            )  # fmt: skip
     as_json = json_out or (output is not None and output.suffix == ".json")
     text = found.to_json() if as_json else found.to_csv()
     if output is None:
         typer.echo(text, nl=False)
     else:
         atomic.write_text(output, text)
-        typer.echo(f"{len(found.found)} images graded -> {output}")
+        compared = f", {found.comparison()}" if found.compared else ""
+        typer.echo(f"{len(found.found)} images graded{compared} -> {output}")
     report_skipped([f"{path}: {reason}" for path, reason in found.skipped])
     if found.skipped:
         raise typer.Exit(1)
+
+
+def _manifest_among(paths: list[Path], split: Split | None) -> Path | None:
+    """Return the manifest that was given instead of images, or None."""
+    from dismix.data.delimited import SUFFIXES
+    from dismix.errors import DisMixError
+
+    found = [
+        p for p in paths if p.suffix.lower() in SUFFIXES or (p / "manifest.csv").is_file()
+    ]  # fmt: skip
+    if found and len(paths) > 1:
+        raise DisMixError(
+            "is a manifest among other paths", file=found[0], cure="give a manifest alone"
+        )
+    if not found and split is not None:
+        raise DisMixError(
+            "image files have no splits", column="--split", cure="leave it out, or give a manifest"
+        )
+    return found[0] if found else None
 
 
 def _device(cpu: bool) -> str:

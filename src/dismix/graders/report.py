@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def evaluate_run(
     found = []
     for model in models:
         grader = load_grader(model, device)
-        _same_ranks(grader.about["ranks"], data, tell=model == models[0])
+        same_ranks(grader.about["ranks"], data, tell=model == models[0])
         images = load_split(
             data, split, grader.about["size"], device=device, cache=cache, progress=progress
         )
@@ -91,7 +92,8 @@ def _seeds_below(run: Path) -> list[Path]:
     return sorted(found, key=lambda p: int(p.name.removeprefix("seed_")))
 
 
-def _same_ranks(ranks: list[str], data: Manifest, *, tell: bool) -> None:
+def same_ranks(ranks: Sequence[str], data: Manifest, *, tell: bool = True) -> None:
+    """Refuse data with another number of ranks; warn, if told to, when they have other names."""
     if len(ranks) != data.num_ranks:
         raise DisMixError(
             f"has {data.num_ranks} ranks, the grader {len(ranks)}",
