@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from dismix.generator.codes import Codes
 from dismix.generator.config import GeneratorConfig
 from dismix.generator.fast_decode import FastDecoder
+from dismix.generator.guide import Guide
 from dismix.generator.images import SplitImages
 from dismix.generator.model import Generator
 from dismix.generator.perceptual import LPIPS
@@ -59,7 +60,7 @@ def training_rate(args: argparse.Namespace, device: torch.device) -> float:
     settings = dict(text.split("=", 1) for text in args.set)
     recipe = choose_recipe(
         args.recipe, args.arch,
-        {"batch_size": args.batch, "compile": args.compile, "guide": 0, **settings},
+        {"batch_size": args.batch, "compile": args.compile, **settings},
     )  # fmt: skip
     config = GeneratorConfig.from_dict({**recipe.structure, "num_ranks": 5, "arch": args.arch})
     probe = Generator.seeded(config, 0)
@@ -69,8 +70,13 @@ def training_rate(args: argparse.Namespace, device: torch.device) -> float:
     perceptual = None
     if recipe.weight("perceptual") > 0:
         perceptual = LPIPS.pretrained(channels_last=True).to(device)
-    split = SplitImages(pixels, labels, False)
-    training = build_training(config, recipe, split, seed=0, device=device, perceptual=perceptual)
+    split, guide = SplitImages(pixels, labels, False), None
+    if any(recipe.weight(name) > 0 for name in ("guide", "mix", "seen")):
+        # Untrained, which costs the same.
+        guide = Guide(5, recipe.guide_kind, channels).to(device).eval().requires_grad_(False)
+    training = build_training(
+        config, recipe, split, seed=0, device=device, perceptual=perceptual, guide=guide
+    )
     if args.freeze:
         for name, parameter in training.model.named_parameters():
             if name.startswith(training.model.architecture.frozen_prefixes):
@@ -79,7 +85,29 @@ def training_rate(args: argparse.Namespace, device: torch.device) -> float:
     rows = torch.arange(args.batch)
     images, levels = split.images(rows, device), labels[rows.to(device)].levels
     training.objective.train()
-    return per_second(lambda: steps(images, levels, 0, 1, 0.5), args.batch, args.steps)
+    epoch = 0 if args.plain else recipe.plain_epochs
+
+    def step() -> object:
+        return steps(images, levels, epoch, 1, 0.5)
+
+    rate = per_second(step, args.batch, args.steps)
+    if args.profile:
+        print(profiled(step, device))
+    return rate
+
+
+def profiled(step: Callable[[], object], device: torch.device, steps: int = 3) -> str:
+    """Where the time of a step goes, by operator."""
+    from torch.profiler import ProfilerActivity, profile
+
+    kinds = [ProfilerActivity.CUDA if device.type == "cuda" else ProfilerActivity.CPU]
+    with profile(activities=kinds) as found:
+        for _ in range(steps):
+            step()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+    order = f"self_{device.type}_time_total"
+    return found.key_averages().table(sort_by=order, row_limit=25, max_name_column_width=70)
 
 
 @torch.no_grad()
@@ -114,11 +142,16 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--freeze", action="store_true", help="freeze the encoder's way down")
     parser.add_argument("--decode-only", action="store_true")
+    parser.add_argument("--train-only", action="store_true")
+    parser.add_argument("--plain", action="store_true", help="the steps that only rebuild")
+    parser.add_argument("--profile", action="store_true", help="print where a step's time goes")
     parser.add_argument("--no-limits", action="store_true")
     parser.add_argument("--set", action="append", default=[])
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    found: dict[str, float] = {"decoded_per_second": decode_rate(args, device)}
+    found: dict[str, float] = {}
+    if not args.train_only:
+        found["decoded_per_second"] = decode_rate(args, device)
     if not args.decode_only:
         found["trained_per_second"] = training_rate(args, device)
     if device.type == "cuda":

@@ -17,8 +17,8 @@ SMALL = {
     "epochs": 3, "batch_size": 8, "evaluate_every": 2, "strip_every": 0, "guide": 0,
     "control_share": 1.0, "adversary_steps": 1, "control": 0.5, "cycle_ordinal": 0.1,
     "discriminator_start": 0, "realism": 0.05, "similarity": 0.02, "cycle_nonordinal": 0.1,
-    "rank_only": False, "freeze_trunk": False, "reversal_start": 0.0, "mix": 0, "mix_realism": 0,
-    "stay": 0, "augment": True, "mix_share": 1.0, "seen": 0,
+    "rank_only": False, "freeze_trunk": False, "reversal_start": 0.0, "plain": 0, "mix": 0,
+    "mix_realism": 0, "stay": 0, "augment": True, "mix_share": 1.0, "seen": 0,
     "nonordinal_codes": 32, "ordinal_codes": 16, "adversaries": "flatten",
 }  # fmt: skip
 

@@ -200,7 +200,8 @@ DEFAULT = Recipe(
         "cycle_nonordinal": 0.1,
     },
     # Small batches: the number of steps decides how well the codes part and pictures sharpen.
-    batch_size=16, lr=6e-4, ema=0.998, adversary_steps=2, lr_adversary=2e-3, reversal_start=0.1,
+    batch_size=16, lr=6e-4, ema=0.998, adversary_steps=2, lr_adversary=2e-3, plain=0.4,
+    reversal_start=0.1,
     conditional=True, discriminator_start=0.1, jitter=0.1, control_share=0.25, mix_share=0.5,
     perceptual_crop=128, freeze=False, freeze_trunk=True,
     structure={

@@ -1,0 +1,56 @@
+"""Tables in results/ say what the committed records say."""
+
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean
+
+import pytest
+
+from dismix.bench.report import write_report
+
+RESULTS = Path(__file__).parents[1] / "results"
+TABLE = re.compile(r"<!-- table: (\S+) -->\n((?:\|.*\n)+)")
+
+
+def _cells(folder: Path) -> dict[tuple[str, str], str]:
+    """Return "accuracy / MAE (seeds)" of each grader and mixer."""
+    runs: dict[tuple[str, str], list[dict[str, float]]] = defaultdict(list)
+    for file in sorted((folder / "records").glob("*.json")):
+        record = json.loads(file.read_text(encoding="utf-8"))
+        assert record["status"] == "done", file
+        factors = record["factors"]
+        runs[factors["grader"], factors["mixer"]].append(record["metrics"])
+    return {
+        key: f"{100 * mean(m['accuracy'] for m in found):.1f} / {mean(m['mae'] for m in found):.3f}"
+        f" ({len(found)})"
+        for key, found in runs.items()
+    }
+
+
+@pytest.mark.parametrize("page", [RESULTS / "README.md", RESULTS.parent / "README.md"], ids=str)
+def test_tables_are_those_of_the_records(page: Path) -> None:
+    tables = TABLE.findall(page.read_text(encoding="utf-8"))
+    assert tables
+    for folder, text in tables:
+        cells = _cells(RESULTS / folder)
+        head, _, *rows = [[c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines()]
+        written = {
+            (row[0], mixer): cell.replace("*", "")
+            for row in rows
+            for mixer, cell in zip(head[1:], row[1:], strict=True)
+        }
+        assert written == cells
+
+
+@pytest.mark.parametrize(
+    "folder", sorted(p.parent for p in RESULTS.glob("bench/*/records")), ids=str
+)
+def test_a_report_is_rebuilt_from_the_records(folder: Path, tmp_path: Path) -> None:
+    write_report(folder, tmp_path)
+    made, kept = (
+        re.sub(r"\]\([^ )]*/", "](", (place / "report.md").read_text(encoding="utf-8"))
+        for place in (tmp_path, folder)
+    )
+    assert made == kept
