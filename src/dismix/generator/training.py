@@ -134,6 +134,9 @@ def build_training(
         device
     )
     if device.type == "cuda":
+        for reading in (guide, model.ordinal_trunk):
+            if reading is not None:
+                reading.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         _make_fast(model, critics, perceptual, compiled=recipe.compile)
     fused = device.type == "cuda"
     graphs = fused and recipe.graphs
