@@ -1,7 +1,7 @@
 """The thread of this process that decodes beside others, one for all and as long as it lives.
 
-cuDNN's plans for convolutions are kept by thread: a new thread makes them anew, which took one to
-three seconds for each block of mixes on one H200, and for each run of a benchmark.
+cuDNN's plans for convolutions are kept by thread: a new thread makes them anew, and planning can
+take longer than what is planned.
 
 The interpreter does not wait for it: whoever gave it work asks for its end (`MixPool.close`).
 """
@@ -49,6 +49,7 @@ class Background:
 
 
 _THREADS: dict[int, Background] = {}
+_STARTING = threading.Lock()
 
 
 def background() -> Background:
@@ -58,6 +59,7 @@ def background() -> Background:
         >>> background().submit(lambda: 6 * 7).result()
         42
     """
-    if os.getpid() not in _THREADS:
-        _THREADS[os.getpid()] = Background()
-    return _THREADS[os.getpid()]
+    with _STARTING:
+        if os.getpid() not in _THREADS:
+            _THREADS[os.getpid()] = Background()
+        return _THREADS[os.getpid()]

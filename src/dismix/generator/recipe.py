@@ -56,7 +56,7 @@ class Recipe:
         reversal_start: Share of training before it begins to rise, after ``plain``.
         plain: Share of the epochs, at the start, that learn to rebuild images and to read ranks
             from z_o, and nothing else: cheap steps, and codes worth separating.
-        discriminator_start: Share of training before the realism term joins.
+        discriminator_start: Share of training before the realism term joins, after ``plain``.
         discriminator_width: Channels of its first convolution.
         discriminator_layers: Its strided convolutions.
         discriminator_norm: Its normalisation.

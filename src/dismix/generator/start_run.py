@@ -32,13 +32,13 @@ GRADERS = ("guide.safetensors", "reader.safetensors")
 TINY = {
     "perceptual": 0, "epochs": 20, "plain": 0.5, "batch_size": 8, "lr": 1.5e-3, "lr_critic": 1e-3,
     "lr_adversary": 2e-3, "adversary_steps": 1, "ema": 0.99, "nonordinal_codes": 1024,
-    "discriminator_width": 16, "discriminator_layers": 2, "evaluate_every": 10,
-    "augment": "false", "jitter": 0, "ordinal_trunk": "conv", "freeze_trunk": "true",
-    "rank_only": "true", "guide_kind": "conv", "guide_steps": 500, "conditional": "false",
-    "control_share": 0.5, "mix_share": 0.5, "reconstruct": 20, "seen": 0.2, "realism": 0,
-    "rank_ordinal": 0.1, "rank_unlabelled": 0.1, "rank_nonordinal": 0.5, "reversal_start": 0.2,
-    "similarity": 0, "guide": 0.12, "mix": 0.3, "control_realism": 0.1, "mix_realism": 0.1,
-    "stay": 0.5, "keep": 0, "cycle_nonordinal": 0,
+    "discriminator_width": 16, "discriminator_layers": 2, "discriminator_start": 0,
+    "evaluate_every": 10, "augment": "false", "jitter": 0, "ordinal_trunk": "conv",
+    "freeze_trunk": "true", "rank_only": "true", "guide_kind": "conv", "guide_steps": 500,
+    "conditional": "false", "control_share": 0.5, "mix_share": 0.5, "reconstruct": 20,
+    "seen": 0.2, "realism": 0, "rank_ordinal": 0.1, "rank_unlabelled": 0.1, "rank_nonordinal": 0.5,
+    "reversal_start": 0.2, "similarity": 0, "guide": 0.12, "mix": 0.3, "control_realism": 0.1,
+    "mix_realism": 0.1, "stay": 0.5, "keep": 0, "cycle_nonordinal": 0,
 }  # fmt: skip
 
 

@@ -129,8 +129,9 @@ class Steps:
         draws = draw_step(training.model, len(images) * world, rng)
         draws = draws.shard(accelerator.process_index, world).to(device)
         draws = draws.with_noise(images.shape, device)
-        start = recipe.plain_epochs / recipe.epochs + recipe.reversal_start
-        since, over = max(0.0, share - start), recipe.reversal_ramp
+        # Both starts are counted from the end of the plain epochs.
+        apart = share - recipe.plain_epochs / recipe.epochs
+        since, over = max(0.0, apart - recipe.reversal_start), recipe.reversal_ramp
         ramp = recipe.reversal * reversal_ramp(round(1e4 * since), max(1, round(1e4 * over)))
         slot, picks = self._remembered(len(images), step, rng)
         return StepInput(
@@ -138,7 +139,7 @@ class Steps:
             levels,
             draws,
             torch.full((), ramp, device=device),
-            torch.full((), float(share >= recipe.discriminator_start), device=device),
+            torch.full((), float(apart >= recipe.discriminator_start), device=device),
             onto(slot, device),
             onto(picks, device),
             epoch < recipe.plain_epochs,

@@ -8,6 +8,7 @@ image, partner rules, ordinal target forms, an own generator, an identity after 
 """
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
@@ -76,7 +77,7 @@ class ModelAccess:
         return target if self.as_target else target.probs
 
 
-class Mixer(nn.Module):
+class Mixer(nn.Module, ABC):
     """Base of all mixers.
 
     Args:
@@ -198,10 +199,11 @@ class Mixer(nn.Module):
         out = final if given else in_form(final, self.target_form)
         return (mixed.images, out, mixed.info) if return_info else (mixed.images, out)
 
+    @abstractmethod
     def draw(self, images: Tensor, target: OrdinalTarget) -> Draws:
         """Draw all random choices for a batch from the own generator."""
-        raise NotImplementedError
 
+    @abstractmethod
     def replay(
         self, images: Tensor, target: OrdinalTarget, draws: Draws, access: ModelAccess
     ) -> Mixed:
@@ -209,7 +211,6 @@ class Mixer(nn.Module):
 
         Not named ``apply``, which ``nn.Module`` has for walking through sub-modules.
         """
-        raise NotImplementedError
 
     def finish(self, mixed: Mixed) -> OrdinalTarget:
         """Return the targets of a batch in the asked form; hook for sub-classes."""

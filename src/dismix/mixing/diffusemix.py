@@ -139,7 +139,11 @@ class DiffuseMix(RowMixer):
             for high in (len(self.prompts), self.layouts, self.fractals)
         ]
         nothing = torch.zeros(count, dtype=torch.bool)
-        return EditDraws(rows, rows, torch.ones(count), nothing, *numbers)
+        return EditDraws(rows, rows, self.draw_lam(count), nothing, *numbers)
+
+    def draw_lam(self, count: int) -> Tensor:
+        """Return ones (M,): the label stays the image's own."""
+        return torch.ones(count)
 
     def blend(
         self, images: Tensor, target: OrdinalTarget, draws: Draws, access: ModelAccess

@@ -1,8 +1,7 @@
 """Batches of a few sizes only: a GPU plans each new shape anew, which can take seconds.
 
 How many images of a batch are mixed, and by which policy, changes with every step. cuDNN makes a
-plan for each new shape (three seconds for the depthwise convolutions of an ordinal trunk on one
-H200), and torch.compile gives up after a few.
+plan for each new shape, and torch.compile gives up after a few.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,5 +1,6 @@
 """Mixers of two images: they only say how an image and its partner become one."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -58,19 +59,19 @@ class RowMixer(Mixer):
         draws = Draws(rows, partners.index, self.draw_lam(len(rows)), partners.fell_back)
         return self.draw_more(images, draws)
 
+    @abstractmethod
     def draw_lam(self, count: int) -> Tensor:
         """Draw the ratios (M,)."""
-        raise NotImplementedError
 
     def draw_more(self, images: Tensor, draws: Draws) -> Draws:
         """Add the method's own choices to the draws."""
         return draws
 
+    @abstractmethod
     def blend(
         self, images: Tensor, target: OrdinalTarget, draws: Draws, access: ModelAccess
     ) -> Blend:
         """Make the M mixes of the rows that were drawn, M >= 1."""
-        raise NotImplementedError
 
     def replay(
         self, images: Tensor, target: OrdinalTarget, draws: Draws, access: ModelAccess
