@@ -34,10 +34,13 @@ from dismix.labels import OrdinalTarget
 from dismix.mixing.dismix import DisMix
 from dismix.mixing.encoding import encode_split
 from dismix.mixing.engine import MixEngine
-from dismix.mixing.registry import MIXERS, create_mixer
+from dismix.mixing.registry import create_mixer
 from dismix.provenance import provenance
 
-OTHERS = ["mixup", "cutmix", "resizemix", "guidedmixup", "puzzlemix", "comixup"]
+OTHERS = [
+    "mixup", "cutmix", "resizemix", "guidedmixup", "puzzlemix", "puzzlemix:saliency_scale=0.5",
+    "comixup", "comixup:saliency_scale=0.5",
+]  # fmt: skip
 
 
 def untrained_run(folder: Path, arch: str, size: int, device: str) -> Path:
@@ -130,9 +133,10 @@ class CountingDisMix(DisMix):
 def variants(args: argparse.Namespace, engine: MixEngine) -> dict[str, Any]:
     """Return every mixer by what the table calls it; None is vanilla."""
     found: dict[str, Any] = {"vanilla": None}
-    for name in args.mixers if args.mixers is not None else OTHERS:
-        if name in MIXERS:
-            found[name] = create_mixer(name, engine.num_ranks, p=args.p)
+    for text in args.mixers if args.mixers is not None else OTHERS:
+        name, _, scale = text.partition(":saliency_scale=")
+        options = {"saliency_scale": float(scale)} if scale else {}
+        found[text] = create_mixer(name, engine.num_ranks, p=args.p, **options)
     common = {"engine": engine, "p": args.p}
     size = args.pool or max(4, round(args.steps * args.batch * args.p / args.reuse))
     found[f"dismix pool {size} x {args.reuse}"] = CountingDisMix(

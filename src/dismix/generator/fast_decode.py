@@ -3,8 +3,9 @@
 Three things, none of which changes what is decoded beyond rounding:
 
 - weights in bfloat16 and channels_last, so that nothing is cast again and again;
-- nearest-neighbour doubling followed by a 3 x 3 convolution is, for each of the four output
-  phases, a 2 x 2 convolution of the small picture: 16 multiplications instead of 36;
+- nearest-neighbour doubling followed by a 3 x 3 convolution is one transposed convolution of the
+  small picture, 4 x 4 with stride 2: 16 multiplications instead of 36, and the doubled picture is
+  never written;
 - torch.compile on a GPU, which fuses GroupNorm and SiLU, the slow part of eager decoding.
 """
 
@@ -21,7 +22,7 @@ from dismix.generator.model import Generator
 
 
 class FoldedUpsample(nn.Module):
-    """Doubling and a 3 x 3 convolution in one 2 x 2 convolution of four phases.
+    """Doubling and a 3 x 3 convolution in one transposed convolution.
 
     Args:
         conv: The convolution (padding 1) that follows the doubling.
@@ -35,29 +36,24 @@ class FoldedUpsample(nn.Module):
 
     def __init__(self, conv: nn.Conv2d) -> None:
         super().__init__()
-        weight = conv.weight.detach()
-        # Output row 2i sees rows i-1, i, i of the small picture; row 2i+1 sees i, i, i+1.
-        rows = torch.stack([weight[:, :, 0], weight[:, :, 1] + weight[:, :, 2]], 2)
-        after = torch.stack([weight[:, :, 0] + weight[:, :, 1], weight[:, :, 2]], 2)
-        phases = []
-        for part in (rows, after):
-            phases.append(torch.stack([part[..., 0], part[..., 1] + part[..., 2]], 3))
-            phases.append(torch.stack([part[..., 0] + part[..., 1], part[..., 2]], 3))
-        self.weight = nn.Parameter(torch.cat(phases), requires_grad=False)
-        bias = None if conv.bias is None else conv.bias.detach().repeat(4)
+        weight = _four_taps(_four_taps(conv.weight.detach(), 2), 3).transpose(0, 1)
+        self.weight = nn.Parameter(weight.contiguous(), requires_grad=False)
+        bias = None if conv.bias is None else conv.bias.detach().clone()
         self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, C, H, W) to (B, C', 2H, 2W)."""
-        batch, _, height, width = x.shape
-        four = F.conv2d(F.pad(x, (1, 1, 1, 1)), self.weight, self.bias).chunk(4, dim=1)
-        phases = [
-            part[:, :, a : a + height, b : b + width]
-            for part, (a, b) in zip(four, ((0, 0), (0, 1), (1, 0), (1, 1)), strict=True)
-        ]
-        upper, lower = (torch.stack(phases[k : k + 2], dim=-1).flatten(-2) for k in (0, 2))
-        doubled = torch.stack([upper, lower], dim=3)
-        return doubled.reshape(batch, -1, 2 * height, 2 * width)
+        return F.conv_transpose2d(x, self.weight, self.bias, stride=2, padding=1)
+
+
+def _four_taps(weight: Tensor, dim: int) -> Tensor:
+    """Return the taps along one side that a row of the small picture has in the doubled one.
+
+    Row i of the small picture is rows 2i and 2i + 1 of the doubled one, which output rows
+    2i - 1 to 2i + 2 see: the first by its last tap, the last by its first, those between by two.
+    """
+    first, middle, last = weight.unbind(dim)
+    return torch.stack([last, middle + last, first + middle, first], dim)
 
 
 def fold_upsampling(module: nn.Module) -> nn.Module:
