@@ -120,7 +120,7 @@ class Recipe:
     guide_steps: int = 1000
     perceptual_crop: int = 0
     freeze: bool = True
-    graphs: bool = False
+    graphs: bool = True
     compile: bool = False
     revive: bool = True
     evaluate_every: int = 10

@@ -313,8 +313,7 @@ class DisMix(Mixer):
         stream: Any = None
         stop = threading.Event()
         if device.type == "cuda":
-            # Its many small kernels would each wait for the training's large ones.
-            stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
+            stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
         def make(block: int) -> Pooled:
             if stream is None:

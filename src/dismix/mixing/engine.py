@@ -48,6 +48,7 @@ class MixEngine:
             )
         self.compiled = compiled
         self._decode: Callable[[Codes], Tensor] | None = None
+        self._lay_out()
 
     @classmethod
     def load(
@@ -85,6 +86,12 @@ class MixEngine:
         if self.device != torch.empty(0, device=device).device:
             self.model.to(device)
             self._decode = None
+            self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Give convolutions the layout in which a GPU is fast; pictures follow the weights."""
+        if self.device.type == "cuda":
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def policies(self, names: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
         """Return the named policies that this generator can apply.

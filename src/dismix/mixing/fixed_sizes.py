@@ -10,7 +10,7 @@ from typing import Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
-SIZES = (16, 32, 64)
+SIZES = (8, 16, 32, 64)
 
 
 class Rows(Protocol):
@@ -40,7 +40,7 @@ def in_fixed_sizes(
         ...     seen.append(len(x))
         ...     return [2 * x]
         >>> in_fixed_sizes(double, torch.arange(67), torch.device("cpu"))[0][-1], seen
-        (tensor(132), [64, 16])
+        (tensor(132), [64, 8])
     """
     parts = []
     for start in range(0, len(batch), SIZES[-1]):
