@@ -58,14 +58,20 @@ class Sources:
 
     @staticmethod
     def cat(parts: "list[Sources]") -> "Sources":
-        """Join batches."""
+        """Join batches; z survives when every part has it."""
         z = [part.z for part in parts if part.z is not None]
-        return Sources(Codes.cat([part.codes for part in parts]), torch.cat(z) if z else None)
+        codes = Codes.cat([part.codes for part in parts])
+        return Sources(codes, torch.cat(z) if len(z) == len(parts) else None)
 
 
 def conditions(model: Generator) -> bool:
     """Tell whether the ordinal code can be asked for a rank at all."""
     return model.quantize_ordinal is not None and model.quantize_ordinal.condition is not None
+
+
+def needs_z(model: Generator) -> bool:
+    """Tell whether asking for another rank looks at z; a code of the rank alone does not."""
+    return conditions(model) and not model.config.rank_only
 
 
 def record_type(model: Generator) -> np.dtype[Any]:
@@ -86,7 +92,7 @@ def record_type(model: Generator) -> np.dtype[Any]:
         else:
             fields.append(("ordinal", _index_type(config.ordinal_codes), (side, side)))
     fields.append(("nonordinal", _index_type(config.nonordinal_codes), (size, size)))
-    if conditions(model) and not config.rank_only:
+    if needs_z(model):
         fields.append(("z", "<f2", (config.ordinal_width, grid, grid)))
     return np.dtype(fields)
 
