@@ -97,6 +97,11 @@ def record_type(model: Generator) -> np.dtype[Any]:
     return np.dtype(fields)
 
 
+def alike(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> bool:
+    """Tell whether laws over the ranks are equal but for rounding."""
+    return first.shape == second.shape and bool((np.abs(first - second) < 1e-5).all())
+
+
 def _index_type(codes: int) -> str:
     return "<u1" if codes <= 2**8 else "<u2" if codes <= 2**16 else "<u4"
 
@@ -262,18 +267,30 @@ class LatentStore:
             target: Their targets. Codes know the labels they were made with, so that an image
                 with another label counts as unknown.
         """
-        found = torch.full((len(digests),), -1)
-        if self.images is None:
-            return found
-        places = {bytes(row): i for i, row in enumerate(self.images.numpy())}
-        found = torch.tensor([places.get(bytes.fromhex(d), -1) for d in digests], dtype=torch.long)
-        if target is None:
-            return found
-        own = self.target.probs[found.clamp_min(0)]
-        alike = own.shape[1] == target.num_ranks and (
-            (own - target.probs.cpu()).abs().amax(1) < 1e-5
-        )
-        return torch.where((found >= 0) & torch.as_tensor(alike), found, -1)
+        places: dict[bytes, list[int]] = {}
+        for row, content in enumerate([] if self.images is None else self.images.numpy()):
+            places.setdefault(bytes(content), []).append(row)
+        found = [places.get(bytes.fromhex(digest), []) for digest in digests]
+        if target is not None:
+            # The same picture may be there twice, with other labels.
+            laws, own = target.probs.cpu().numpy(), self.target.probs.numpy()
+            found = [
+                [row for row in rows if alike(own[row], law)]
+                for rows, law in zip(found, laws, strict=True)
+            ]
+        return torch.tensor([rows[-1] if rows else -1 for rows in found], dtype=torch.long)
+
+    def holds(self, digests: Sequence[str], target: OrdinalTarget) -> bool:
+        """Tell whether these are the codes of just these images, in this order, so labelled.
+
+        Args:
+            digests: SHA-256 of M image files, in hexadecimal.
+            target: Their targets.
+        """
+        if self.images is None or len(digests) != self.count:
+            return False
+        same = self.images.numpy().tobytes() == bytes.fromhex("".join(digests))
+        return same and alike(self.target.probs.numpy(), target.probs.cpu().numpy())
 
     def sources(self, rows: Tensor, model: Generator) -> Sources:
         """Return codes of images, on the generator's device.
