@@ -24,8 +24,8 @@ from dismix.generator.fast_decode import FastDecoder
 from dismix.generator.model import Generator
 from dismix.labels import OrdinalTarget, monotone_levels, probs_from_levels
 from dismix.mixing.encoding import inference
-from dismix.mixing.latents import conditions
 from dismix.mixing.policies import lerp
+from dismix.mixing.records import conditions
 
 #: Uploads, encodings and made pictures that are remembered; older ones are forgotten.
 UPLOADS_KEPT, CODES_KEPT, MADE_KEPT = 32, 64, 64

@@ -29,11 +29,11 @@ from dismix.mixing.base import Draws, Mixer, ModelAccess, Targets
 from dismix.mixing.engine import MixEngine
 from dismix.mixing.fitting import Normalisation
 from dismix.mixing.info import Mixed, MixInfo
-from dismix.mixing.latents import Sources
 from dismix.mixing.maker import MixMaker, MixSettings
 from dismix.mixing.policies import mix_targets
 from dismix.mixing.policy_draws import PolicyDraws, draw_numbers
 from dismix.mixing.pool import MixPool, Pooled
+from dismix.mixing.records import Sources
 from dismix.mixing.serving import PoolService
 
 

@@ -35,10 +35,9 @@ from dismix.mixing.latents import (
     TARGETS,
     LatentStore,
     find_store,
-    make_records,
-    record_type,
 )
 from dismix.mixing.policy_draws import PartnerIndex
+from dismix.mixing.records import make_records, record_type
 from dismix.progress import Progress
 
 PART, COUNT, LOCK = "codes.part", "part.json", "lock"

@@ -20,9 +20,10 @@ from dismix.generator.model import Generator
 from dismix.labels import OrdinalTarget
 from dismix.mixing.encoding import generator_digest, inference, open_store
 from dismix.mixing.fixed_sizes import B, in_fixed_sizes
-from dismix.mixing.latents import LatentStore, Sources, conditions, needs_z
+from dismix.mixing.latents import LatentStore
 from dismix.mixing.policies import mix_codes
 from dismix.mixing.policy_draws import GENERATE_AND_MIX, PolicyDraws, named_policies
+from dismix.mixing.records import Sources, conditions, needs_z
 
 
 class MixEngine:
