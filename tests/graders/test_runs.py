@@ -5,6 +5,7 @@ import json
 import re
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -145,6 +146,16 @@ def test_evaluating_on_other_ranks_is_refused(run, tmp_path):
     write_manifest(make_manifest(table, meta, tmp_path), tmp_path / "colours.csv")
     with pytest.warns(UserWarning, match=r"called green, yellow, red.*none, mild, severe"):
         evaluate_run(run, tmp_path / "colours.csv", cpu=True)
+
+
+def test_images_are_read_as_in_training_whatever_other_data_say(run, manifest):
+    data = read_manifest(manifest)
+    meta = replace(data.meta, equalize=not data.meta.equalize, fit="crop")
+    other = manifest.parent / "other_meta.csv"
+    write_manifest(replace(data, meta=meta), other)
+    with pytest.warns(UserWarning, match=r"equalize is .*, fit is crop in these data"):
+        found = evaluate_run(run, other, cpu=True)
+    assert found["metrics"] == evaluate_run(run, manifest, cpu=True)["metrics"]
 
 
 def test_unreadable_images_are_named_and_the_rest_graded(run, tmp_path):

@@ -38,7 +38,8 @@ def train_grader(
     """Train a grader and return what ``result.json`` holds.
 
     Args:
-        manifest: Manifest with a training and a validation split; others are not looked at.
+        manifest: Manifest with a training and a validation split. Of test images, where there
+            are any, only the bytes are compared with those that a mixer has in store.
         run: Folder to fill: ``model.safetensors``, ``metrics.jsonl``, ``card.md`` and so on.
         settings: From `dismix.graders.settings.choose_settings`.
         seed: Seed of all choices.
@@ -182,7 +183,7 @@ def mixer_rows(mixer: "Mixer | None", data: "Manifest", cache: Path | None = Non
         cache: Folder of the image stores.
 
     Raises:
-        DisMixError: Images of the validation split would be mixed into training.
+        DisMixError: Images that the grader is chosen or tested on would be mixed into training.
     """
     from dismix.data.digest import content_digests
     from dismix.data.store import default_cache_dir
@@ -191,17 +192,20 @@ def mixer_rows(mixer: "Mixer | None", data: "Manifest", cache: Path | None = Non
         return None
     rows_of: Any = mixer.rows_of  # type: ignore[union-attr]
     folder = cache or default_cache_dir()
-    train, val = data.split("train"), data.split("val")
+    train = data.split("train")
     own = content_digests(train.image_paths, folder)
-    # An image that is in both splits of these data is no fault of the mixer's.
-    held_out = sorted({*content_digests(val.image_paths, folder)} - {*own})
-    leaked = int((rows_of(held_out) >= 0).sum())
-    if leaked:
-        raise DisMixError(
-            f"{leaked} validation images are among the images that the mixer mixes in",
-            file=data.path,
-            cure="use a generator trained on the training split of these data",
-        )
+    for split, word in (("val", "validation"), ("test", "test")):
+        # Test images need not be here yet.
+        paths = [path for path in data.split(split).image_paths if path.is_file()]
+        # An image that is in both splits of these data is no fault of the mixer's.
+        held_out = sorted({*content_digests(paths, folder)} - {*own})
+        leaked = int((rows_of(held_out) >= 0).sum())
+        if leaked:
+            raise DisMixError(
+                f"{leaked} {word} images are among the images that the mixer mixes in",
+                file=data.path,
+                cure="use a generator trained on the training split of these data",
+            )
     return rows_of(own, train.target())
 
 
