@@ -22,6 +22,8 @@ whether images are grey or need histogram equalisation. Without it the ranks are
 0..largest grade.
 """
 
+import hashlib
+import json
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +35,7 @@ from numpy.typing import NDArray
 
 from dismix import atomic
 from dismix.data.delimited import read_table, require_pyarrow
+from dismix.data.draws import image_keys
 from dismix.data.laws import law_columns, read_laws
 from dismix.data.long_form import is_long, pivot_long
 from dismix.data.manifest_meta import (
@@ -148,6 +151,22 @@ class Manifest:
         where = torch.from_numpy(soft)
         probs[where] = torch.from_numpy(laws[soft]).float()
         return OrdinalTarget.from_probs(probs, clean=~where)
+
+    def fingerprint(self) -> str:
+        """Return 16 hexadecimal digits of all that a training takes from here but the pixels.
+
+        Names of images, splits, targets, ranks and how files are read; not the folder that the
+        data lie in.
+        """
+        meta = self.meta
+        plain = [
+            image_keys(self.image_paths), self.table["split"].tolist(), [*meta.ranks],
+            meta.equalize, meta.grey, meta.bits, meta.fit,
+        ]  # fmt: skip
+        total = hashlib.sha256(json.dumps(plain).encode())
+        # Bytes of one fixed type: text of floats could differ between versions.
+        total.update(self.target().probs.numpy().astype("<f4").tobytes())
+        return total.hexdigest()[:16]
 
     def split(self, *names: str) -> "Manifest":
         """Return the rows of the named splits.

@@ -72,6 +72,7 @@ def train_grader(
     accelerator = make_accelerator(cpu=cpu)
     described = {
         "settings": settings.to_dict(), "seed": seed, "manifest": str(manifest), "mix": mix,
+        "data": data.split("train", "val").fingerprint(),
         "mix_options": dict(mix_options or {}), "weight_column": weight_column,
         "generator": None if generator is None else str(generator),
         "ranks": [*data.meta.ranks],
@@ -241,25 +242,20 @@ def _sample_weights(train: "Manifest", column: str | None) -> Any:
 def claim(run: Path, described: dict[str, Any], resume: bool) -> None:
     """Write ``run.json``, or check that it says the same."""
     from dismix.generator.checkpoint import FILE
+    from dismix.generator.start_run import refuse_other
     from dismix.graders.saving import MODEL
 
     path = run / RUN_FILE
     # Through JSON, so that tuples and lists compare equal.
     described = json.loads(json.dumps(described))
     if path.is_file():
-        old = json.loads(path.read_text(encoding="utf-8"))
         # The checkpoint may have been deleted when the run was over; the model must not go too.
         if not resume and ((run / FILE).is_file() or (run / MODEL).is_file()):
             raise DisMixError(
                 "holds a run already", file=run, cure="add --resume, or choose another folder"
             )
-        changed = [k for k, value in described.items() if old.get(k) != value] if resume else []
-        if changed:
-            raise DisMixError(
-                f"was started with {'other' if changed[0][-1] == 's' else 'another'} {changed[0]}",
-                file=path,
-                cure="resume with the same settings, or choose another folder",
-            )
+        if resume:
+            refuse_other(path, described)
     # The data are to be found from other folders too; where they lie may change, though.
     found = {"manifest_at": str(Path(described["manifest"]).resolve()), "provenance": provenance()}
     atomic.write_json(path, {**described, **found})
