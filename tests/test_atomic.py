@@ -8,9 +8,13 @@ import sys
 import time
 
 import pytest
+import torch
+from PIL import Image
 
 from dismix import atomic
 from dismix.errors import DisMixError
+from dismix.generator.saving import save_tensors
+from dismix.show.contact_sheet import save_picture
 
 
 def test_failure_keeps_the_old_file_and_leaves_no_rest(tmp_path):
@@ -47,6 +51,31 @@ def test_result_has_ordinary_rights(tmp_path):
     finally:
         os.umask(mask)
     assert stat.S_IMODE((tmp_path / "a.txt").stat().st_mode) == 0o644
+
+
+def test_rights_are_found_without_touching_the_mask_of_other_threads(tmp_path, monkeypatch):
+    def never(mask):
+        raise AssertionError("the mask belongs to all threads")
+
+    mask = os.umask(0o027)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "umask", never)
+            atomic.write_json(tmp_path / "a.json", {})
+            save_tensors(tmp_path / "a.safetensors", {"a": torch.zeros(2)})
+            save_picture(Image.new("L", (4, 4)), tmp_path / "a.png")
+    finally:
+        os.umask(mask)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o640}
+
+
+def test_names_that_are_taken_are_passed_over(tmp_path, monkeypatch):
+    taken = iter(["one", "one", "two"])
+    monkeypatch.setattr("dismix.atomic.secrets.token_hex", lambda _: next(taken))
+    (tmp_path / ".a.one.part.txt").write_text("another's")
+    atomic.write_text(tmp_path / "a.txt", "mine")
+    assert (tmp_path / "a.txt").read_text() == "mine"
+    assert (tmp_path / ".a.one.part.txt").read_text() == "another's"
 
 
 def test_a_file_in_the_way_of_the_folder_is_named(tmp_path):

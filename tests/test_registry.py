@@ -3,7 +3,7 @@
 import pytest
 
 from dismix.errors import DisMixError
-from dismix.registry import Registry
+from dismix.registry import Registry, near_names
 
 
 @pytest.fixture
@@ -30,3 +30,10 @@ def test_unknown_name_offers_near_ones_or_all(colours):
 def test_duplicate_is_an_error(colours):
     with pytest.raises(ValueError, match="twice"):
         colours.register("red")(3)
+
+
+def test_a_thousand_names_are_no_hint():
+    names = [f"network{i}" for i in range(1000)]
+    assert near_names("network7", names).startswith("did you mean 'network7'")
+    assert near_names("zzz", names) == "none of the 1000 known names is close"
+    assert near_names("zzz", names[:3]) == "choose one of network0, network1, network2"

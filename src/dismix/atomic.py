@@ -7,7 +7,7 @@ half-written result behind that a later run could mistake for a finished one.
 import errno
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,24 +33,18 @@ def replacing(path: str | Path) -> Iterator[Path]:
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # The suffix is kept last: writers such as Pillow choose the format by it.
-        handle, name = tempfile.mkstemp(
-            dir=path.parent, prefix=f".{path.stem}.", suffix=f".part{path.suffix}"
-        )
+        temporary = _made_beside(path)
+        rights = temporary.stat().st_mode & 0o777
     except OSError as error:
         raise DisMixError(
             f"cannot write here ({error.strerror})", file=path, cure="choose another output path"
         ) from error
-    os.close(handle)
-    temporary = Path(name)
     try:
         yield temporary
         with open(temporary, "rb") as written:
             os.fsync(written.fileno())
-        # mkstemp makes private files; give the result the rights an ordinary open() would.
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
+        # Some writers, such as safetensors, put a private file of their own in its place.
+        temporary.chmod(rights)
         os.replace(temporary, path)
     except OSError as error:
         # What the block itself reads may fail in other ways; these are about writing here.
@@ -63,6 +57,22 @@ def replacing(path: str | Path) -> Iterator[Path]:
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _made_beside(path: Path) -> Path:
+    """Make an empty file with the rights that an ordinary open() gives.
+
+    Not by mkstemp, whose files are private: asking for the rights of others means to change the
+    process's mask for a moment, under the eyes of all its threads.
+    """
+    while True:
+        # The suffix is kept last: writers such as Pillow choose the format by it.
+        name = f".{path.stem}.{secrets.token_hex(4)}.part{path.suffix}"
+        try:
+            os.close(os.open(path.parent / name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))
+        except FileExistsError:
+            continue
+        return path.parent / name
 
 
 def write_text(path: str | Path, text: str) -> None:

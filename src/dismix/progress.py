@@ -11,6 +11,30 @@ Text behind " | " in the stage may change from call to call: losses, rates.
 """
 
 
+def steps_of(progress: Progress | None, stage: str, total: int) -> Callable[[], None]:
+    """Return what is to be called after each of some steps of a stage.
+
+    Args:
+        progress: Told of every step, or None.
+        stage: Its name.
+        total: Number of steps.
+
+    Example:
+        >>> step = steps_of(lambda *told: print(told), "report", 2)
+        >>> step()
+        ('report', 1, 2)
+    """
+    done = 0
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(stage, done, total)
+
+    return step
+
+
 @contextmanager
 def bar(*, quiet: bool = False) -> Iterator[Progress]:
     """Yield a callback that draws one bar a stage on stderr.

@@ -7,10 +7,12 @@ from typing import Generic, TypeVar
 from dismix.errors import DisMixError
 
 T = TypeVar("T")
+#: More names than this, such as timm's thousand networks, are no hint.
+MOST_LISTED = 120
 
 
 def near_names(name: str, known: list[str]) -> str:
-    """Return a hint listing close spellings, or all names when none is close.
+    """Return a hint listing close spellings, or all names when none is close and they are few.
 
     Example:
         >>> near_names("idird", ["idrid", "koa"])
@@ -19,6 +21,8 @@ def near_names(name: str, known: list[str]) -> str:
     close = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.6)
     if close:
         return "did you mean " + " or ".join(f"'{c}'" for c in close) + "?"
+    if len(known) > MOST_LISTED:
+        return f"none of the {len(known)} known names is close"
     return "choose one of " + ", ".join(known)
 
 

@@ -46,6 +46,16 @@ def test_levels_of_variability_have_their_own_votes(graded):
     assert len({*wrong}) == 3
 
 
+def test_a_level_that_is_asked_for_goes_before_soft_labels(graded):
+    table = graded.table.copy()
+    for rank in range(graded.num_ranks):
+        table[f"prob_{rank}"] = 1.0 if rank == 0 else 0.0
+    soft = graded.with_table(table)
+    assert derivation(soft, {"data": "a", **DEFAULTS}, SECTIONS)["variability"] == "own"
+    made = derive(soft, how(soft, variability=30))
+    assert made.target().probs.equal(derive(graded, how(graded, variability=30)).target().probs)
+
+
 def test_clean_labels_have_no_votes_and_take_the_majority_where_there_is_no_grade(graded):
     made = derive(graded, how(graded, labels="clean"))
     assert made.annotators == []

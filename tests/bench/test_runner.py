@@ -167,12 +167,16 @@ def test_a_given_generator_is_used_unless_it_saw_held_out_images(smoke, tmp_path
     leaky = full.with_table(full.table.assign(split="train"))
     write_manifest(leaky, tmp_path / "leaky.csv")
     described = json.loads((given / "run.json").read_text())
-    changed = {**described, "manifest": str(tmp_path / "leaky.csv")}
+    # As it was called where the generator was trained, and where that lies.
+    changed = {**described, "manifest": "leaky.csv", "manifest_at": str(tmp_path / "leaky.csv")}
     (given / "run.json").write_text(json.dumps(changed))
     other = BenchFolder(tmp_path / "other")
     found = run_study(resolve(plan, other, data, {"mine": given}), other, cpu=True)
     assert found.failed == 1
     assert "trained on 30 images that runs validate or test on" in found.errors[0]
+    (given / "run.json").write_text(json.dumps({**changed, "manifest_at": "gone.csv"}))
+    with pytest.warns(UserWarning, match="generator given are not here: nobody can tell"):
+        assert run_study(study, other, cpu=True, retry_failed=True).done == 1
 
 
 def test_no_run_starts_that_would_not_end_in_time(tmp_path):
@@ -302,6 +306,10 @@ def test_generators_are_runs_too(tmp_path):
     assert record["factors"]["ablation"] == "no_reversal"
     assert 0 <= record["metrics"]["z_n_linear_accuracy"] <= 1
     assert record["config"]["generator"]["recipe"]["reversal"] == 0
+    # Another plan may ask for a longer judge.
+    assert [path.stem for path in (bench.root / "judges").glob("*.safetensors")] == [
+        f"{study.runs[0].data}-1"
+    ]
 
 
 def test_overhead_is_measured_beside_training_without_mixing(smoke, tmp_path):

@@ -13,12 +13,14 @@ from tests.explore.conftest import png_bytes
 from tests.mixing.toy_run import make_run
 
 from dismix import atomic
+from dismix.data.manifest import read_manifest, write_manifest
 from dismix.errors import DisMixError
 from dismix.explore.library import open_library, without_data
 from dismix.explore.opening import open_session
 from dismix.explore.opinion import NearestReal
 from dismix.explore.session import Session
 from dismix.explore.uploads import MAX_BYTES, read_upload
+from dismix.explore.views import DASH, choice_title
 from dismix.mixing.nearest import fine
 
 
@@ -51,6 +53,30 @@ def test_images_that_are_gone(moved: Path) -> None:
     assert session.library.keys == []
     assert session.nearest is None
     assert session.upload(png_bytes()).split == "upload"
+
+
+def test_a_damaged_training_image_is_no_obstacle(moved: Path) -> None:
+    images = sorted((moved.parent / "data" / "images").glob("train*"))
+    images[3].write_bytes(b"cut short")
+    session = open_session(moved, cache=moved.parent / "cache")
+    assert session.library.note.startswith("1 of 25 images")
+    assert session.nearest is not None
+    for key in session.library.browse("train"):
+        found = session.nearest.find(session.subject(key).pixels)
+        assert found[0].key == key
+        assert found[0].similarity == pytest.approx(1.0, abs=1e-5)
+
+
+def test_majorities_have_the_ties_of_training(moved: Path) -> None:
+    data = read_manifest(moved.parent / "data")
+    table = data.table.copy()
+    votes = [c for c in table if c.startswith("annotator")]
+    table.loc[table["split"] == "train", votes] = [1, 1, 2, 2, 4]
+    write_manifest(data.with_table(table), moved.parent / "data" / "manifest.csv")
+    session = open_session(moved, cache=moved.parent / "cache")
+    assert set(session.library.majorities("train").tolist()) == {2}
+    assert {session.encoded(key).rank for key in session.library.browse("train", 2)} == {2}
+    assert "2" in choice_title(session.subject("train/0"), session.ranks).split(DASH)[0]
 
 
 def test_some_images_that_are_gone(moved: Path) -> None:

@@ -9,13 +9,19 @@ import torch
 
 from dismix.data.manifest import read_manifest
 from dismix.errors import DisMixError
-from dismix.generator.evaluation import EVALUATION, evaluate_generator, read_evaluation
+from dismix.generator.evaluation import (
+    EVALUATION,
+    _training_mixes,
+    evaluate_generator,
+    read_evaluation,
+)
 from dismix.generator.evaluation_text import control_rows, probe_rows, summary
 from dismix.generator.fidelity import psnr
 from dismix.generator.images import load_split
 from dismix.generator.judge import Judge
 from dismix.generator.measures import along_looks, along_ranks
 from dismix.generator.model import Generator
+from dismix.generator.run_log import METRICS
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +97,27 @@ def test_an_evaluation_of_other_weights_is_not_shown(small_run, tmp_path: Path) 
     assert read_evaluation(tmp_path) is None
     (tmp_path / EVALUATION).write_text(json.dumps({"weights": "other"}))
     assert read_evaluation(tmp_path) is None
+
+
+def test_damaged_weights_have_no_evaluation(tmp_path: Path) -> None:
+    (tmp_path / EVALUATION).write_text(json.dumps({"weights": "any"}))
+    (tmp_path / "generator.safetensors").write_bytes(b"cut short")
+    assert read_evaluation(tmp_path) is None
+
+
+def test_the_checkpoint_is_none_of_the_epochs_that_only_rebuild(tmp_path: Path) -> None:
+    scores = {5: 0.9, 10: 0.8, 15: 0.3, 20: 0.4}
+    lines = [{"epoch": epoch, "loss": 1.0} for epoch in range(1, 21)]
+    for line in lines:
+        if line["epoch"] in scores:
+            score = scores[line["epoch"]]
+            line |= {"score": score, "mixing_accuracy_val": score, "mixing_accuracy_train": 0.5}
+    (tmp_path / METRICS).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    half = {"recipe": {"epochs": 20, "plain": 0.5}}
+    assert _training_mixes(tmp_path, half) == {"epoch": 20, "train": 0.5, "val": 0.4}
+    # Runs from before there were such epochs.
+    assert _training_mixes(tmp_path, {"recipe": {"epochs": 20}})["epoch"] == 5
+    assert _training_mixes(tmp_path / "elsewhere", {}) == {}
 
 
 def test_mistakes(small_run, tmp_path: Path) -> None:

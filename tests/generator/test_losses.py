@@ -7,7 +7,6 @@ from dismix.errors import DisMixError
 from dismix.generator.losses import (
     UnitSumWeights,
     combine,
-    first_non_finite,
     lsgan_discriminator,
     lsgan_generator,
     similarity,
@@ -146,10 +145,3 @@ def test_half_precision_terms_become_float32() -> None:
     }
     assert all(loss.dtype == torch.float32 for loss in losses.values())
     assert combine({"a": half[0, 0]})["loss"].dtype == torch.float32
-
-
-def test_first_non_finite_names_the_first() -> None:
-    good, bad = torch.ones(2), torch.tensor([1.0, float("inf")])
-    assert first_non_finite({}) is None
-    assert first_non_finite({"a": good, "b": good}) is None
-    assert first_non_finite({"a": good, "b": bad, "c": good * float("nan")}) == "b"

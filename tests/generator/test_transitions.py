@@ -31,6 +31,7 @@ def model() -> Generator:
         ([2, 0, 1, 1, 3, 1], None, [2, 5, 4]),
         ([0, 3, 0, 2, 2], None, [0, 2, 1]),
         ([0, 0, 2, 2, 3], 2, [2, 3, 4]),
+        ([3, 1, 2], None, [1, 1, 0]),
     ],
 )
 def test_rows_are_two_of_a_rank_and_the_most_severe(labels, rank, wanted) -> None:

@@ -3,8 +3,10 @@
 import io
 import json
 import re
+import shutil
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +87,31 @@ def test_runs_are_not_overwritten_and_resume_only_as_they_began(manifest, run):
     assert again == json.loads((run / "result.json").read_text())
 
 
+def test_resuming_asks_for_the_same_data_wherever_they_lie(manifest, run, tmp_path):
+    moved = tmp_path / "moved"
+    shutil.copytree(manifest.parent, moved, ignore=shutil.ignore_patterns("run", "moved", "cache"))
+    settings = quick(select="last,accuracy")
+    again = train_grader(moved / manifest.name, run, settings, cpu=True, resume=True)
+    assert again == json.loads((run / "result.json").read_text())
+    data = read_manifest(manifest)
+    table = data.table.copy()
+    first = int((table["split"] == "val").to_numpy().argmax())
+    table.loc[first, "annotator_0"] = (int(table.loc[first, "annotator_0"]) + 1) % 3
+    write_manifest(data.with_table(table), manifest)
+    with pytest.raises(DisMixError, match="was started with other images or labels"):
+        train_grader(manifest, run, settings, cpu=True, resume=True)
+    # Test rows have no part in a training; runs of earlier versions did not note their data.
+    table = data.table.copy()
+    table.loc[table["split"] == "test", "grade"] = 0
+    write_manifest(data.with_table(table), manifest)
+    assert train_grader(manifest, run, settings, cpu=True, resume=True) == again
+    write_manifest(data, manifest)
+    described = json.loads((run / "run.json").read_text())
+    del described["data"]
+    (run / "run.json").write_text(json.dumps(described))
+    assert train_grader(manifest, run, settings, cpu=True, resume=True) == again
+
+
 def test_a_finished_run_survives_the_deletion_of_its_checkpoint(manifest, run):
     (run / "last.safetensors").unlink()
     before = (run / "model.safetensors").read_bytes()
@@ -145,6 +172,16 @@ def test_evaluating_on_other_ranks_is_refused(run, tmp_path):
     write_manifest(make_manifest(table, meta, tmp_path), tmp_path / "colours.csv")
     with pytest.warns(UserWarning, match=r"called green, yellow, red.*none, mild, severe"):
         evaluate_run(run, tmp_path / "colours.csv", cpu=True)
+
+
+def test_images_are_read_as_in_training_whatever_other_data_say(run, manifest):
+    data = read_manifest(manifest)
+    meta = replace(data.meta, equalize=not data.meta.equalize, fit="crop")
+    other = manifest.parent / "other_meta.csv"
+    write_manifest(replace(data, meta=meta), other)
+    with pytest.warns(UserWarning, match=r"equalize is .*, fit is crop in these data"):
+        found = evaluate_run(run, other, cpu=True)
+    assert found["metrics"] == evaluate_run(run, manifest, cpu=True)["metrics"]
 
 
 def test_unreadable_images_are_named_and_the_rest_graded(run, tmp_path):

@@ -85,16 +85,28 @@ def test_stored_images_are_found_by_content_and_label(toy_run, tmp_path):
     assert LatentStore(mix.engine.store.folder).rows_of([]).shape == (0,)
 
 
-def test_validation_images_in_the_store_are_refused(toy_run, tmp_path):
+@pytest.mark.parametrize(("split", "word"), [("val", "validation"), ("test", "test")])
+def test_held_out_images_in_the_store_are_refused(toy_run, tmp_path, split, word):
     data = read_manifest(toy_run.parent / "data")
     table = data.table.copy()
     table["image"] = [str(path) for path in data.image_paths]
-    table.loc[table["split"] == "train", "split"] = ["val"] * 4 + ["train"] * 26
+    table.loc[table["split"] == "train", "split"] = [split] * 4 + ["train"] * 26
     write_manifest(data.with_table(table), tmp_path / "swapped.csv")
-    with pytest.raises(DisMixError, match=r"swapped.csv: 4 validation images are among"):
+    with pytest.raises(DisMixError, match=rf"swapped.csv: 4 {word} images are among"):
         mixer_rows(
             DisMix.load(toy_run), read_manifest(tmp_path / "swapped.csv"), toy_run.parent / "cache"
         )
+
+
+def test_test_images_need_not_be_there(toy_run, tmp_path):
+    data = read_manifest(toy_run.parent / "data")
+    table = data.table.copy()
+    table["image"] = [
+        str(tmp_path / "gone.png" / path.name) if split == "test" else str(path)
+        for path, split in zip(data.image_paths, table["split"], strict=True)
+    ]
+    found = mixer_rows(DisMix.load(toy_run), data.with_table(table), toy_run.parent / "cache")
+    assert found.tolist() == [*range(30)]
 
 
 def test_turning_follows_the_caller(toy_run):

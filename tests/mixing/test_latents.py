@@ -13,58 +13,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.mixing.toy_run import FORMS, make_run, toy_generator
+from tests.mixing.toy_run import make_run, toy_generator
 
 from dismix.data.manifest import read_manifest, write_manifest
 from dismix.errors import DisMixError
 from dismix.generator.images import load_split
 from dismix.generator.model import Generator
 from dismix.generator.saving import save_tensors
+from dismix.labels import OrdinalTarget
 from dismix.mixing import encoding
 from dismix.mixing.encoding import encode_split, generator_digest
 from dismix.mixing.engine import MixEngine
-from dismix.mixing.latents import LatentStore, find_store, make_records, read_records, record_type
+from dismix.mixing.latents import LatentStore, find_store
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.mark.parametrize("form", list(FORMS))
-def test_codes_come_back_bit_for_bit(form: str) -> None:
-    model = toy_generator(1, **FORMS[form])
-    rng = torch.Generator().manual_seed(0)
-    images = torch.rand(5, 1, 32, 32, generator=rng) * 2 - 1
-    levels = torch.rand(5, 4, generator=rng).sort(1, descending=True).values
-    with torch.no_grad():
-        latents, codes = model.latents(images), model.encode(images, levels)
-        records = make_records(model, images, levels)
-        raw = torch.from_numpy(records.view(np.uint8).reshape(5, -1).copy())
-        found = read_records(model, raw)
-    torch.testing.assert_close(found.codes.ordinal, codes.ordinal, rtol=0, atol=1e-6)
-    assert torch.equal(found.codes.nonordinal, codes.nonordinal)
-    if found.z is not None:
-        assert torch.equal(found.z, latents.ordinal.half().float())
-
-
-def test_the_papers_shape_takes_four_kibibytes_and_eight_for_z() -> None:
-    model = toy_generator()
-    sizes = {
-        form: record_type(toy_generator(**FORMS[form])).itemsize
-        for form in ("indices", "rank_only", "single", "soft_rank_only", "many_codes")
-    }
-    assert sizes["rank_only"] == 64 + 1
-    assert sizes["indices"] == 64 + 64 + 64 * 4 * 2
-    assert sizes["single"] == 64
-    assert sizes["soft_rank_only"] == 64 + 4 * 4
-    assert sizes["many_codes"] == 64 * 2 + 64 * 4 + 64 * 4 * 2
-    paper = Generator.__new__(Generator)
-    torch.nn.Module.__init__(paper)
-    paper.config = model.config.__class__(num_ranks=5)
-    paper.latent_size = 32
-    paper.quantize_ordinal = model.quantize_ordinal
-    kind = record_type(paper)
-    assert kind.fields is not None
-    assert kind["ordinal"].itemsize + kind["nonordinal"].itemsize == 4096
-    assert kind["z"].itemsize == 8192
 
 
 def test_a_split_is_encoded_with_its_own_labels(toy_run: Path) -> None:
@@ -181,6 +143,48 @@ def test_votes_of_other_annotators_change_the_consensus(tmp_path: Path) -> None:
     assert again.consensus.tolist() == wanted.tolist()
     assert again.consensus.tolist() != store.consensus.tolist()
     assert encode_split(run, cache=cache).consensus.tolist() == store.consensus.tolist()
+
+
+def test_a_consensus_that_cannot_be_written_costs_no_codes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, cache = make_run(tmp_path, train=10), tmp_path / "cache"
+    store = encode_split(run, cache=cache)
+    manifest = read_manifest(tmp_path / "data")
+    table = manifest.table.copy()
+    table[[c for c in table if c.startswith("annotator")]] = np.sort(manifest.votes, axis=1)
+    write_manifest(manifest.with_table(table), tmp_path / "data" / "sorted.csv")
+
+    def full(path: Path, *_: object) -> None:
+        raise DisMixError("cannot write here (No space left on device)", file=path)
+
+    monkeypatch.setattr(encoding, "save_tensors", full)
+    with pytest.raises(DisMixError, match=r"targets.safetensors: cannot write here"):
+        encode_split(run, tmp_path / "data" / "sorted.csv", cache=cache)
+    kept = LatentStore(store.folder)
+    assert np.array_equal(kept._array, store._array)
+    assert encode_split(run, cache=cache).sha256 == store.sha256
+
+
+def test_a_picture_that_is_there_twice_is_found_by_its_label(tmp_path: Path) -> None:
+    store = encode_split(make_run(tmp_path, train=10), cache=tmp_path / "cache")
+    assert store.images is not None
+    store.images[4] = store.images[1]
+    digests = [bytes(row).hex() for row in store.images.numpy()]
+    assert store.rows_of(digests).tolist() == [0, 4, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert store.holds(digests, store.target)
+    other = store.target.probs.clone()
+    other[4] = other[4].roll(1)
+    store.target = OrdinalTarget.from_probs(other)
+    assert store.rows_of(digests, store.target).tolist() == [*range(10)]
+    assert store.holds(digests, store.target)
+    assert not store.holds(digests[:-1], store.target[:9])
+    assert not store.holds([*digests[1:], digests[0]], store.target)
+    changed = OrdinalTarget.from_probs(other.roll(1, 1))
+    assert store.rows_of(digests, changed).tolist() == [-1] * 10
+    assert not store.holds(digests, changed)
+    more = OrdinalTarget.from_labels([0] * 10, num_ranks=7)
+    assert store.rows_of(digests, more).tolist() == [-1] * 10
 
 
 def test_targets_that_do_not_fit_are_named(tmp_path: Path) -> None:

@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from dismix.data.manifest import read_manifest, write_manifest
+from dismix.data.splits import merge_splits
 from dismix.errors import DisMixError
+from dismix.generator.images import load_split
+from dismix.mixing import showing
 from dismix.mixing.showing import LABEL, MARGIN, draw_figure, headed_grid
 
 
@@ -14,6 +18,25 @@ def test_every_figure_is_drawn(figure, toy_run):
     assert picture.width > 400
     again = draw_figure(toy_run, figure, cache=toy_run.parent / "cache")
     assert np.array_equal(np.asarray(picture), np.asarray(again))
+
+
+@pytest.mark.parametrize(
+    ("splits", "wanted"), [({"test": "test"}, "test"), ({"test": "val"}, "val")]
+)
+def test_transitions_are_of_images_held_out(toy_run, tmp_path, monkeypatch, splits, wanted):
+    data = read_manifest(toy_run.parent / "data")
+    write_manifest(merge_splits(data, splits), tmp_path / "manifest.csv")
+    asked = []
+
+    def seen(manifest, split, *args, **options):
+        asked.append(split)
+        return load_split(manifest, split, *args, **options)
+
+    monkeypatch.setattr(showing, "load_split", seen)
+    draw_figure(
+        toy_run, "transition", manifest=tmp_path / "manifest.csv", cache=toy_run.parent / "cache"
+    )
+    assert asked == [wanted]
 
 
 def test_pictures_lie_under_their_headers():

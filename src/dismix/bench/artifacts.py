@@ -8,6 +8,7 @@ one derivation; so are the codes that mixing partners come from. A generator tha
 import json
 import shutil
 import traceback
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -153,11 +154,17 @@ def _copy_given(given: Path, run: Path, data: Path) -> None:
 
 
 def _refuse_leak(given: Path, data: Path) -> None:
+    from dismix.generator.start_run import manifest_of
+
     try:
         described = json.loads((given / "run.json").read_text(encoding="utf-8"))
-        seen = read_manifest(described["manifest"]).split("train")
+        seen = read_manifest(manifest_of(described)).split("train")
     except (OSError, ValueError, KeyError, DisMixError):
-        # Its data are not here: nobody can tell.
+        warnings.warn(
+            f"the data of the generator {given.name} are not here: nobody can tell whether it saw "
+            "images that runs validate or test on",
+            stacklevel=2,
+        )
         return
     held_out = read_manifest(data / FULL).split("val", "test")
     cache = default_cache_dir()

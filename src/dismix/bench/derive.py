@@ -89,7 +89,9 @@ def derive(manifest: Manifest, how: Mapping[str, Any]) -> Manifest:
     if how["labels"] == "clean":
         made = without_votes(made)
     elif how["variability"] != "own":
-        bare = _bare(made) if made.annotators else made
+        # A law of a row's own would go before the votes.
+        spoken = made.annotators or law_columns(made.table)
+        bare = _bare(made) if spoken else made
         made, _ = simulate_annotators(bare, str(how["variability"]), **how["votes"])
     if not (made.table["split"] == "val").any():
         made = split_validation(made, validation["share"], seed=validation["seed"])
@@ -129,7 +131,7 @@ def _bare(manifest: Manifest) -> Manifest:
     table = manifest.table.drop(columns=drop)
     if "grade" not in table:
         raise DisMixError(
-            "has votes but no grades to simulate others from",
+            "has soft labels but no grades to simulate votes from",
             file=manifest.path,
             column="grade",
             cure="run it with --set variability=own",

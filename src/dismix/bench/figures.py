@@ -272,7 +272,9 @@ def mixed_groups(
         mix = create_mixer(name, engine.num_ranks, **options, **extra)
         # Small batches: Co-Mixup's labelling grows with the square of the batch.
         parts = [slice(start, start + _BATCH) for start in range(0, len(rows), _BATCH)]
-        made = [mix(images[part], target[part]) for part in parts]
+        # A generator goes where the images are: these must not take it from a GPU.
+        seen = images.to(engine.device) if name == "dismix" else images
+        made = [mix(seen[part], target[part]) for part in parts]
         laws = [OrdinalTarget.coerce(law, engine.num_ranks).rank.cpu() for _, law in made]
         groups[name] = (torch.cat([batch.cpu() for batch, _ in made]), torch.cat(laws))
     return groups

@@ -1,6 +1,7 @@
 """One run: train (or find) a generator and measure what it separates."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,13 +32,13 @@ def run_generator(
     peak = PeakMemory(device)
     shared = ensure_generator(folder, job["generator"], cpu=cpu, progress=progress)
     clock = Clock(folder.work_dir(spec["id"]) / "clock.json")
-    judge = folder.root / "judges" / f"{spec['data']}.safetensors"
-    # One judge for all generators of the same data, or their readings could not be compared.
-    with folder.lock(f"judge-{spec['data']}"):
+    epochs = spec["local"].get("judge_epochs")
+    judge = judge_file(folder, spec["data"], epochs)
+    with folder.lock(f"judge-{judge.stem}"):
         found = evaluate_generator(
             folder.generator_dir(spec["generator"]),
             manifest=folder.manifest_dir(spec["data"]) / FULL, judge=judge,
-            judge_epochs=spec["local"].get("judge_epochs"), device=str(device),
+            judge_epochs=epochs, device=str(device),
             progress=clock.ticking(progress),
         )  # fmt: skip
     return {
@@ -46,6 +47,24 @@ def run_generator(
         "generator_s": shared["seconds"], "images_seen": spec["images"],
         "peak_memory_mib": peak.mib(),
     }  # fmt: skip
+
+
+def judge_file(folder: BenchFolder, data: str, epochs: int | None) -> Path:
+    """Return where the judge of some data lies, the same for all generators of these data.
+
+    Readings of two judges cannot be compared; judges of another length are others.
+
+    Args:
+        folder: The benchmark's folder.
+        data: Key of the derived data.
+        epochs: Passes of its training; None is by the number of images.
+
+    Example:
+        >>> judge_file(BenchFolder("b"), "d", None).name, judge_file(BenchFolder("b"), "d", 3).name
+        ('d.safetensors', 'd-3.safetensors')
+    """
+    name = data if epochs is None else f"{data}-{epochs}"
+    return folder.root / "judges" / f"{name}.safetensors"
 
 
 def generator_metrics(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,8 +21,7 @@ from dismix.bench.warm import Warm
 from dismix.data.batches import Batches
 from dismix.graders.plan import begin_stage, set_stage_mode
 from dismix.graders.start_run import mixer_rows
-from dismix.graders.training import make_accelerator
-from dismix.labels import OrdinalTarget
+from dismix.graders.training import loss_of, make_accelerator
 from dismix.progress import Progress
 
 
@@ -127,17 +126,12 @@ class _Steps:
         self.optimizer.step()
 
     def _options(self, mixer: Any, batch: Any) -> dict[str, Any]:
-        def loss_fn(model: Any, images: Tensor, target: Any) -> Tensor:
-            if self.stage.views > 1:
-                images = images.unsqueeze(1).expand(-1, self.stage.views, -1, -1, -1)
-            law = OrdinalTarget.coerce(target, self.grader.num_ranks)
-            loss: Tensor = model.training_loss(images, law, self.stage)["loss"]
-            return loss
-
         if getattr(mixer, "takes_rows", False):
             rows = None if self.rows is None else self.rows[batch.index.to(self.rows.device)]
             return {"rows": rows}
-        return {"model": self.grader, "loss_fn": loss_fn} if mixer.needs_saliency else {}
+        if not mixer.needs_saliency:
+            return {}
+        return {"model": self.grader, "loss_fn": loss_of(self.stage)}
 
     def _wait(self) -> None:
         if self.device.type == "cuda":

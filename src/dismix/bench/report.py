@@ -9,7 +9,7 @@ from dismix.bench.report_markdown import markdown_page
 from dismix.bench.report_sections import make_sections
 from dismix.bench.report_study import read_study
 from dismix.bench.report_summary import summarise
-from dismix.progress import Progress
+from dismix.progress import Progress, steps_of
 
 HTML, MARKDOWN = "report.html", "report.md"
 
@@ -38,12 +38,7 @@ def write_report(
     folder = Path(folder)
     own = folder if plan is None else folder / "reports" / plan
     home = own if out is None else Path(out)
-    steps = iter(range(1, 5))
-
-    def tick() -> None:
-        if progress is not None:
-            progress("report", next(steps), 4)
-
+    tick = steps_of(progress, "report", 4)
     study = read_study(folder, plan)
     tick()
     summary = summarise(study)

@@ -14,6 +14,7 @@ from dismix.bench.tables_costs import (
     boundary_settings,
     overheads,
     seconds_text,
+    step_order,
 )
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 560, 380, 56, 46, 18, 24
@@ -29,7 +30,8 @@ def boundary_bars(study: Study) -> str:
             for step, value in values.items():
                 steps.setdefault(step, {})[mixer] = value
         most = max(v for values in steps.values() for v in values.values()) or 1.0
-        cards = "".join(_bars(step, steps[step], most) for step in sorted(steps))
+        ordered = sorted(steps, key=step_order)
+        cards = "".join(_bars(step, steps[step], most) for step in ordered)
         title = f"{study.data_name(data)}, {grader_name(grader)}"
         parts.append(f'<h3>{escape(title)}</h3><div class="cards">{cards}</div>')
     return f'<div class="wide">{"".join(parts)}</div>'

@@ -1,7 +1,6 @@
 """From a plan and data to runs: every setting settled, every run named by its content."""
 
 import functools
-import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from dismix.generator.weights import find_weights
 from dismix.graders.backbones import FILES, TINY
 from dismix.graders.settings import TrainSettings, choose_settings
 from dismix.mixing.policy_draws import named_policies
-from dismix.mixing.registry import MIXERS, create_mixer
+from dismix.mixing.registry import check_options, create_mixer
 from dismix.progress import Progress
 from dismix.registry import near_names
 
@@ -199,29 +198,12 @@ def mixer_options(
         policies = cell["policies"]
         options["policies"] = policies.split("+") if "+" in policies else policies
         named_policies(options["policies"])
-    known = _option_names(name)
-    for option in options:
-        if option not in known:
-            raise DisMixError(
-                f"the mixer '{name}' has no option '{option}'",
-                column="mixers",
-                cure=near_names(option, known),
-            )
+    check_options(name, options)
     if name == "diffusemix" and not options.get("editor"):
         return options, "DiffuseMix needs --set mixers.diffusemix.editor=PIPELINE_FOLDER"
     if name not in ("dismix", "diffusemix"):
         create_mixer(name, num_ranks, **options)
     return options, None
-
-
-@functools.cache
-def _option_names(name: str) -> list[str]:
-    found: list[str] = []
-    for base in MIXERS[name].load().__mro__:
-        if "__init__" in vars(base) and base.__module__.startswith("dismix."):
-            taken = inspect.signature(vars(base)["__init__"]).parameters.values()
-            found += [p.name for p in taken if p.kind is p.KEYWORD_ONLY]
-    return found
 
 
 def _pathless(options: Mapping[str, Any]) -> dict[str, Any]:

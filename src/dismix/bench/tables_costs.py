@@ -227,7 +227,7 @@ def boundary_table(study: Study) -> Table | None:
     mixers = [m for m in study.mixers() if any(k.mixer == m for k in study.groups)]
     for data, grader in boundary_settings(study):
         found = boundary_errors(study, data, grader)
-        for step in sorted({step for steps in found.values() for step in steps}, key=_first):
+        for step in sorted({step for steps in found.values() for step in steps}, key=step_order):
             values = {m: found[m][step] for m in mixers if step in found.get(m, {})}
             cells = []
             for mixer in mixers:
@@ -249,6 +249,12 @@ def boundary_table(study: Study) -> Table | None:
     )  # fmt: skip
 
 
-def _first(step: str) -> tuple[int, str]:
+def step_order(step: str) -> tuple[int, str]:
+    """Return the place of a step "k|k+1" among others.
+
+    Example:
+        >>> sorted(["10|11", "2|3"], key=step_order)
+        ['2|3', '10|11']
+    """
     head = step.partition("|")[0]
     return (int(head) if head.isdigit() else 0, step)

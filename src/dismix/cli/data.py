@@ -141,20 +141,20 @@ def prepare(
     on_error: OnErrorOption = OnError.stop,
     quiet: Quiet = False,
 ) -> None:
-    """Decode and resize all images once, into the store that training reads from."""
+    """Decode and resize all images once, into the stores that training reads from."""
     from dismix.data.manifest import read_manifest
-    from dismix.data.store import build_store
-    from dismix.data.store_settings import settings_for
+    from dismix.data.preparing import prepare_images
     from dismix.progress import bar
 
     data = read_manifest(manifest)
-    settings = settings_for(data.meta, size)
     with bar(quiet=quiet) as progress:
-        store = build_store(data.image_paths, settings, on_error=on_error.value, progress=progress)
-    report_skipped([f"{item.path}: {item.reason}" for item in store.skipped])
+        made = prepare_images(data, size, on_error=on_error.value, progress=progress)
+    stores = [*made.values()]
+    report_skipped([f"{item.path}: {item.reason}" for store in stores for item in store.skipped])
     typer.echo(
-        f"{len(store.valid)} images of {size} x {size} x {settings.channels}, "
-        f"{store.nbytes / 2**20:.0f} MiB -> {store.folder}"
+        f"{sum(len(store.valid) for store in stores)} images of {size} x {size} x "
+        f"{stores[0].shape[1]}, {sum(store.nbytes for store in stores) / 2**20:.0f} MiB -> "
+        f"{stores[0].folder.parent}"
     )
 
 

@@ -22,8 +22,9 @@ whether images are grey or need histogram equalisation. Without it the ranks are
 0..largest grade.
 """
 
+import hashlib
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,8 +35,16 @@ from numpy.typing import NDArray
 
 from dismix import atomic
 from dismix.data.delimited import read_table, require_pyarrow
+from dismix.data.draws import image_keys
 from dismix.data.laws import law_columns, read_laws
 from dismix.data.long_form import is_long, pivot_long
+from dismix.data.manifest_meta import (
+    ManifestMeta,
+    meta_path,
+    read_meta,
+    refuse_bad_ranks,
+    write_meta,
+)
 from dismix.data.validate import Problem, first_problem, grade_problems, normalise
 from dismix.errors import DisMixError
 from dismix.registry import near_names
@@ -43,38 +52,21 @@ from dismix.registry import near_names
 if TYPE_CHECKING:
     from dismix.labels import OrdinalTarget
 
+__all__ = [
+    "SPLITS",
+    "VOTE_PREFIX",
+    "Manifest",
+    "ManifestMeta",
+    "make_manifest",
+    "meta_path",
+    "read_manifest",
+    "read_meta",
+    "vote_columns",
+    "write_manifest",
+]
+
 SPLITS = ("train", "val", "test")
 VOTE_PREFIX = "annotator_"
-FITS = ("stretch", "pad", "crop")
-
-
-@dataclass(frozen=True)
-class ManifestMeta:
-    """What holds for all images of a manifest.
-
-    Attributes:
-        ranks: Names of the ranks, low to high.
-        equalize: Equalise histograms before training (the paper does so for KOA).
-        grey: Images have one channel and stay so.
-        bits: Bits in use of 16-bit grey files: 12 for 12-bit data, which would else be dark.
-        fit: How other proportions become square: "stretch" (the paper), "pad" or "crop".
-        source: Where the data come from.
-        notes: Free text: licence, choices made on import.
-    """
-
-    ranks: tuple[str, ...]
-    equalize: bool = False
-    grey: bool = False
-    bits: int = 16
-    fit: str = "stretch"
-    source: str = ""
-    notes: str = ""
-
-    def __post_init__(self) -> None:
-        if self.fit not in FITS:
-            raise DisMixError(f"unknown fit '{self.fit}'", cure=near_names(self.fit, [*FITS]))
-        if not 1 <= self.bits <= 16:
-            raise DisMixError(f"{self.bits} bits", cure="give 1 to 16, the bits in use")
 
 
 @dataclass(frozen=True)
@@ -160,6 +152,22 @@ class Manifest:
         probs[where] = torch.from_numpy(laws[soft]).float()
         return OrdinalTarget.from_probs(probs, clean=~where)
 
+    def fingerprint(self) -> str:
+        """Return 16 hexadecimal digits of all that a training takes from here but the pixels.
+
+        Names of images, splits, targets, ranks and how files are read; not the folder that the
+        data lie in.
+        """
+        meta = self.meta
+        plain = [
+            image_keys(self.image_paths), self.table["split"].tolist(), [*meta.ranks],
+            meta.equalize, meta.grey, meta.bits, meta.fit,
+        ]  # fmt: skip
+        total = hashlib.sha256(json.dumps(plain).encode())
+        # Bytes of one fixed type: text of floats could differ between versions.
+        total.update(self.target().probs.numpy().astype("<f4").tobytes())
+        return total.hexdigest()[:16]
+
     def split(self, *names: str) -> "Manifest":
         """Return the rows of the named splits.
 
@@ -217,7 +225,7 @@ def make_manifest(
     lines = np.arange(len(table)) + 2 if lines is None else np.asarray(lines)
     table = normalise(table)
     if meta is not None:
-        _refuse_bad_ranks(meta.ranks, path)
+        refuse_bad_ranks(meta.ranks, path)
     _raise_for(first_problem(table, None if meta is None else len(meta.ranks)), path, lines)
     grade_columns = [*vote_columns(table), *(["grade"] if "grade" in table else [])]
     if meta is None:
@@ -268,7 +276,6 @@ def write_manifest(manifest: Manifest, path: str | Path) -> None:
     folder = path.parent.absolute()
     table = manifest.table.copy()
     table["image"] = [_relative(p, folder) for p in manifest.image_paths]
-    meta = {**asdict(manifest.meta), "ranks": [*manifest.meta.ranks]}
     with atomic.replacing(path) as temporary:
         if path.suffix.lower() == ".parquet":
             table.to_parquet(temporary, index=False)
@@ -276,44 +283,7 @@ def write_manifest(manifest: Manifest, path: str | Path) -> None:
             table.to_csv(temporary, index=False, lineterminator="\n")
         # Once the table is whole, and before it is in place: neither a failure nor a kill
         # leaves a manifest with guessed or foreign ranks.
-        atomic.write_json(meta_path(path), meta)
-
-
-def meta_path(path: Path) -> Path:
-    """Return the path of a manifest's meta file."""
-    return path.with_suffix(".meta.json")
-
-
-_META_KINDS = {
-    "equalize": "true or false", "grey": "true or false", "bits": "a whole number",
-    "fit": "stretch, pad or crop", "source": "text", "notes": "text",
-}  # fmt: skip
-
-
-def read_meta(path: Path) -> ManifestMeta | None:
-    """Read the meta file beside a manifest, or return None when there is none."""
-    file = meta_path(path)
-    if not file.is_file():
-        return None
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        if not isinstance(content, dict):
-            raise TypeError("it is no object")
-        ranks = content["ranks"]
-        if not isinstance(ranks, list) or len(ranks) < 2:
-            raise TypeError("'ranks' must list at least two names")
-        for name, words in _META_KINDS.items():
-            default = getattr(ManifestMeta, name)
-            # By type, since any other text, "no" too, would count as true.
-            if type(content.get(name, default)) is not type(default):
-                raise TypeError(f"'{name}' must be {words}, not {content[name]!r}")
-        return ManifestMeta(**{**content, "ranks": tuple(str(r) for r in ranks)})
-    except (ValueError, KeyError, TypeError, DisMixError) as error:
-        raise DisMixError(
-            f"is not a manifest's meta file ({error})",
-            file=file,
-            cure='it needs {"ranks": ["low", ..., "high"]}; delete it to infer the ranks',
-        ) from error
+        write_meta(manifest.meta, path)
 
 
 def _raise_for(problem: Problem | None, path: Path | None, lines: NDArray[np.int64]) -> None:
@@ -323,20 +293,6 @@ def _raise_for(problem: Problem | None, path: Path | None, lines: NDArray[np.int
             problem.message, file=path or "the table", row=row, column=problem.column,
             cure=problem.cure,
         )  # fmt: skip
-
-
-def _refuse_bad_ranks(ranks: tuple[str, ...], path: Path | None) -> None:
-    twice = sorted({name for name in ranks if ranks.count(name) > 1})
-    if twice:
-        raise DisMixError(
-            f"two ranks are called '{twice[0]}'", file=path, cure="give each rank its own name"
-        )
-    if len(ranks) < 2:
-        raise DisMixError(
-            f"an ordinal scale needs at least 2 ranks, got {', '.join(ranks) or 'none'}",
-            file=path,
-            cure="name all ranks, also those that no image has",
-        )
 
 
 def _relative(path: Path, folder: Path) -> str:

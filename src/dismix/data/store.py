@@ -12,8 +12,8 @@ called, and changed images never find a stale one::
 ``index.json`` makes a store complete. No path, name or file header is written anywhere.
 Stores can be deleted at any time when no process uses them.
 
-Build one store for a whole manifest and pick the rows of a split from it, rather than one
-store for each split.
+Training reads one store a split (`dismix.data.preparing`): images of another split need not be
+there yet.
 """
 
 import json

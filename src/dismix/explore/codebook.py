@@ -102,7 +102,7 @@ def map_codes(session: Session, progress: Progress | None = None) -> CodeMaps:
             )
         if progress is not None:
             progress("reading codes", min(start + _BATCH, len(keys)), len(keys))
-    ranks = np.array([int(np.argmax(session.subject(k).law or (1.0,))) for k in keys])
+    ranks = np.array([session.subject(k).rank or 0 for k in keys])
     books: dict[Book, CodeUse] = {}
     names: tuple[Book, ...] = ("ordinal", "nonordinal")
     for place, name in enumerate(names):

@@ -15,6 +15,7 @@ from dismix.data.store_settings import StoreSettings, settings_for
 from dismix.data.transforms import equalize
 from dismix.errors import DisMixError
 from dismix.explore.subject import Subject
+from dismix.labels import majority_rank
 from dismix.progress import Progress
 
 
@@ -61,7 +62,7 @@ class Library:
     def majorities(self, split: str) -> NDArray[np.int64]:
         """Return the majority ranks of a split's readable images."""
         shelf = self.shelves[split]
-        found: NDArray[np.int64] = shelf.laws[torch.from_numpy(shelf.rows)].argmax(1).numpy()
+        found: NDArray[np.int64] = majority_rank(shelf.laws[torch.from_numpy(shelf.rows)]).numpy()
         return found
 
     def subject(self, key: str) -> Subject:

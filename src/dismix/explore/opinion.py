@@ -87,8 +87,6 @@ class NearestReal:
         self._index = NearestTraining(
             self._shelf.store, equalized=library.equalize, progress=progress
         )
-        self._allowed = np.zeros(len(self._shelf.store), bool)
-        self._allowed[self._shelf.rows] = True
 
     def find(self, picture: Tensor, count: int = 4) -> list[Neighbour]:
         """Return the nearest training images of a picture (channels, H, W) uint8.
@@ -98,9 +96,8 @@ class NearestReal:
             count: How many.
         """
         wanted = fine(picture[None])
-        scores = np.where(self._allowed, (coarse(wanted) @ self._index.vectors.T)[0], -np.inf)
-        most = min(_CANDIDATES, len(self._shelf.rows))
-        rows = np.sort(np.argsort(-scores, kind="stable")[:most])
+        scores = (coarse(wanted) @ self._index.vectors.T)[0]
+        rows = np.sort(self._index.rows[np.argsort(-scores, kind="stable")[:_CANDIDATES]])
         close = fine(self._library.prepared(self._shelf.store[rows]))
         exact = close @ wanted[0]
         order = np.argsort(-exact, kind="stable")[:count]

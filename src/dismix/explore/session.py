@@ -17,15 +17,15 @@ from dismix.errors import DisMixError
 from dismix.explore.library import Library
 from dismix.explore.opinion import NearestReal, Opinion
 from dismix.explore.recipe import Recipe
-from dismix.explore.subject import UPLOAD, Subject
+from dismix.explore.subject import UPLOAD, Subject, modal_rank
 from dismix.explore.uploads import read_upload
 from dismix.generator.codes import Codes
 from dismix.generator.fast_decode import FastDecoder
 from dismix.generator.model import Generator
 from dismix.labels import OrdinalTarget, monotone_levels, probs_from_levels
 from dismix.mixing.encoding import inference
-from dismix.mixing.latents import conditions
 from dismix.mixing.policies import lerp
+from dismix.mixing.records import conditions
 
 #: Uploads, encodings and made pictures that are remembered; older ones are forgotten.
 UPLOADS_KEPT, CODES_KEPT, MADE_KEPT = 32, 64, 64
@@ -156,8 +156,10 @@ class Session:
             if levels is not None:
                 told = model.encode(image, levels.to(self.device))
                 codes = Codes(told.ordinal.float(), told.nonordinal.float())
-        rank = max(range(self.num_ranks), key=(subject.law or reading).__getitem__)
-        return Encoded(codes, free.ordinal.float(), reading, rank)
+        rank = subject.rank
+        return Encoded(
+            codes, free.ordinal.float(), reading, modal_rank(reading) if rank is None else rank
+        )
 
     def _reading(self, ordinal: Tensor) -> tuple[float, ...]:
         logits = self.model.ordinal_classifier(ordinal).float()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dismix.labels import OrdinalTarget
+from dismix.labels import OrdinalTarget, majority_rank
 
 NOTICE = "For research on augmentation, not for diagnosis."
 UPLOAD = "upload"
@@ -33,6 +33,11 @@ class Subject:
         return self.key.split("/", 1)[0]
 
     @property
+    def rank(self) -> int | None:
+        """Majority of the annotators, by the rule that mixing has for ties; None without any."""
+        return None if self.law is None else modal_rank(self.law)
+
+    @property
     def levels(self) -> Tensor | None:
         """Levels (1, C-1) that its codes are conditioned on; None for all but training images.
 
@@ -42,6 +47,16 @@ class Subject:
         if self.law is None or self.split != "train":
             return None
         return OrdinalTarget.from_probs(torch.tensor([self.law])).levels
+
+
+def modal_rank(law: tuple[float, ...]) -> int:
+    """Return the most probable rank of C shares, ties as in training.
+
+    Example:
+        >>> modal_rank((0.0, 0.4, 0.4, 0.0, 0.2))
+        2
+    """
+    return int(majority_rank(torch.tensor([law]))[0])
 
 
 def rank_title(rank: float, names: tuple[str, ...]) -> str:

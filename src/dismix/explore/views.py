@@ -32,12 +32,7 @@ POLICY_WORDS = {
 
 def choice_title(subject: Subject, ranks: tuple[str, ...]) -> str:
     """Return a line for a list of images: grade, name, split."""
-    law = subject.law
-    grade = (
-        "not graded"
-        if law is None
-        else rank_title(max(range(len(law)), key=law.__getitem__), ranks)
-    )
+    grade = "not graded" if subject.rank is None else rank_title(subject.rank, ranks)
     return f"{grade}{DASH}{subject.name} ({subject.split})"
 
 

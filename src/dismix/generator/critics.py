@@ -41,8 +41,8 @@ class Critics(nn.Module):
         self,
         images: Tensor | None,
         levels: Tensor,
-        fakes: Tensor,
-        fake_levels: Tensor,
+        fakes: Tensor | None,
+        fake_levels: Tensor | None,
         nonordinal: Tensor,
     ) -> dict[str, Tensor]:
         """Return the critics' loss; without images that of the adversaries alone.
@@ -50,8 +50,8 @@ class Critics(nn.Module):
         Args:
             images: (B, channels, H, W) real, or None.
             levels: (B, C-1).
-            fakes: (B', channels, H, W) made, detached.
-            fake_levels: (B', C-1) what those should show.
+            fakes: (B', channels, H, W) made, detached; None without images.
+            fake_levels: (B', C-1) what those should show; likewise.
             nonordinal: (B, D, h, w) codes, detached.
         """
         if images is None:

@@ -1,8 +1,9 @@
 """`dismix generator evaluate`: every number that tells whether a generator separates.
 
-Everything is measured on held-out images, encoded without their labels, and nothing here
-chooses anything. The judge is another network than any that took part in training; give the
-same judge file to several runs, and their readings can be compared.
+Everything is measured on held-out images, and nothing here chooses anything. They are encoded
+without their labels; only the sources of a mix are encoded with them, as mixing does it. The
+judge is another network than any that took part in training; give the same judge file to several
+runs, and their readings can be compared.
 """
 
 import json
@@ -13,14 +14,14 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from dismix import atomic
 from dismix.data.manifest import Manifest, read_manifest
 from dismix.errors import DisMixError
 from dismix.generator.checkpoint import load_last
 from dismix.generator.images import SplitImages, load_split
-from dismix.generator.judge import SMALL, Judge, JudgeKind, train_judge
+from dismix.generator.judge import Judge, JudgeKind, ready_judge
 from dismix.generator.measures import (
     control,
     judge_readings,
@@ -31,12 +32,13 @@ from dismix.generator.measures import (
 from dismix.generator.model import WEIGHTS_FILE, Generator
 from dismix.generator.perceptual import LPIPS, WEIGHTS
 from dismix.generator.probes import probe_generator
+from dismix.generator.recipe import Recipe
 from dismix.generator.run_log import read_metrics
 from dismix.generator.saving import DIGEST_KEY
 from dismix.generator.start_run import manifest_of
 from dismix.generator.strips import draw_strip
 from dismix.generator.weights import find_weights
-from dismix.progress import Progress
+from dismix.progress import Progress, steps_of
 from dismix.provenance import provenance
 
 EVALUATION = "evaluation.json"
@@ -84,21 +86,15 @@ def evaluate_generator(
     described = read_run(run)
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     model = Generator.load(run, where)
-    mixes = _training_mixes(run)
+    mixes = _training_mixes(run, described)
     epoch = load_last(run, model) if checkpoint == "last" else mixes.get("epoch")
     data = read_manifest(manifest or manifest_of(described))
     splits = evaluation_splits(data, model, where, split=split, cache=cache, progress=progress)
     if not isinstance(judge, Judge) and judge_epochs != 0:
-        judge = _ready_judge(
-            judge,
-            splits["train"],
-            where,
-            judge_kind,
-            judge_epochs,
-            model.image_size,
-            seed,
-            progress,
-        )
+        judge = ready_judge(
+            judge, splits["train"], model.image_size, kind=judge_kind, epochs=judge_epochs,
+            seed=seed, progress=progress,
+        )  # fmt: skip
     reader = judge if isinstance(judge, Judge) else None
     found = measure_generator(model, splits, data, reader, seed=seed, progress=progress)
     found["mixing_accuracy"] = mixes | found["mixing_accuracy"]
@@ -135,7 +131,7 @@ def measure_generator(
     """
     device = next(model.parameters()).device
     name, held_out = _held_out(splits)
-    tick = _Ticks(progress, 4)
+    tick = steps_of(progress, _STAGE, 4)
     perceptual = LPIPS.pretrained().to(device) if find_weights(WEIGHTS) else None
     result: dict[str, Any] = {
         "split": name, "images": len(held_out), "fitted_on": len(splits["train"]),
@@ -147,7 +143,7 @@ def measure_generator(
     tick()
     result["mixing_accuracy"] = {}
     if judge is not None:
-        _check_ranks(judge, data)
+        judge.require_ranks(data.num_ranks)
         result["judge"] = judge_readings(judge, held_out, device)
         result["mixing_accuracy"] = {"judged": judged_mixes(model, judge, splits, seed)}
     tick()
@@ -218,44 +214,17 @@ def read_evaluation(run: Path) -> dict[str, Any] | None:
     return found if found.get("weights") == _weights_digest(run) else None
 
 
-def _ready_judge(
-    file: str | Path | None,
-    train: SplitImages,
-    device: torch.device,
-    kind: JudgeKind | None,
-    epochs: int | None,
-    size: int,
-    seed: int,
-    progress: Progress | None,
-) -> Judge:
-    if file is not None and Path(file).is_file():
-        return Judge.load(file, device)
-    kind = kind or ("conv" if size <= SMALL else "vgg16")
-    # The guide has the training's seed; a judge must not be its twin.
-    judge = train_judge(
-        train, device, epochs=epochs, kind=kind, seed=seed + 1000, progress=progress
-    )
-    if file is not None:
-        judge.save(file)
-    return judge
-
-
-def _check_ranks(judge: Judge, data: Manifest) -> None:
-    if judge.num_ranks != data.num_ranks:
-        raise DisMixError(
-            f"the judge reads {judge.num_ranks} ranks, the data have {data.num_ranks}",
-            cure="give the judge of these data, or none to train one",
-        )
-
-
 def _chance(split: SplitImages) -> dict[str, float]:
     counts = np.bincount(split.target.hard.cpu().numpy(), minlength=split.target.num_ranks)
     return {"balanced": 1 / len(counts), "majority": float(counts.max() / counts.sum())}
 
 
-def _training_mixes(run: Path) -> dict[str, Any]:
+def _training_mixes(run: Path, described: Mapping[str, Any]) -> dict[str, Any]:
     """Return mixing accuracy as training saw it at the checkpoint, by its own reader."""
-    lines = [line for line in read_metrics(run) if "score" in line]
+    recipe = described.get("recipe", {})
+    plain = Recipe(epochs=recipe.get("epochs", 1), plain=recipe.get("plain", 0.0)).plain_epochs
+    # No checkpoint is chosen among the epochs that only rebuild.
+    lines = [line for line in read_metrics(run) if "score" in line and line["epoch"] > plain]
     if not lines:
         return {}
     best = max(lines, key=lambda line: line["score"])
@@ -276,7 +245,7 @@ def _weights_digest(run: Path) -> str | None:
     try:
         with safe_open(str(run / WEIGHTS_FILE), framework="pt") as file:
             found: str | None = (file.metadata() or {}).get(DIGEST_KEY)
-    except (OSError, ValueError):
+    except (SafetensorError, OSError, ValueError):
         return None
     return found
 
@@ -295,15 +264,3 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [_rounded(item) for item in value]
     return float(f"{value:.5g}") if isinstance(value, float) else value
-
-
-class _Ticks:
-    """Counts parts done."""
-
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self.progress, self.total, self.done = progress, total, 0
-
-    def __call__(self) -> None:
-        self.done += 1
-        if self.progress is not None:
-            self.progress(_STAGE, self.done, self.total)

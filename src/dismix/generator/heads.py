@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from dismix.transfer import onto
 
-ClassifierInput = Literal["flatten", "pool", "conv"]
 Reader = Literal["flatten", "pool", "conv", "deep"]
 
 

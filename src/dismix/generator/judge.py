@@ -88,12 +88,25 @@ class Judge(nn.Module):
             {k.removeprefix(prefix): v.float() for k, v in state.items() if k.startswith(prefix)}
         )
 
+    def pooled(self, images: Tensor) -> Tensor:
+        """Return mean features (B, F) of images (B, 1 or 3, H, W) in [-1, 1]."""
+        pixels = (images.expand(-1, 3, -1, -1) + 1) / 2
+        features: Tensor = self.features((pixels - self.mean) / self.deviation)
+        return features.float().mean(dim=(2, 3))
+
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (B, C) of images (B, 1 or 3, H, W) in [-1, 1]."""
-        pixels = (images.expand(-1, 3, -1, -1) + 1) / 2
-        features = self.features((pixels - self.mean) / self.deviation)
-        logits: Tensor = self.head(self.dropout(features.float().mean(dim=(2, 3))))
+        logits: Tensor = self.head(self.dropout(self.pooled(images)))
         return logits
+
+    def require_ranks(self, num_ranks: int, file: str | Path | None = None) -> None:
+        """Raise unless it reads as many ranks as the data have."""
+        if self.num_ranks != num_ranks:
+            raise DisMixError(
+                f"the judge reads {self.num_ranks} ranks, the data have {num_ranks}",
+                file=file,
+                cure="give the judge of these data, or none to train one",
+            )
 
     @torch.no_grad()
     def probabilities(self, images: Tensor) -> Tensor:
@@ -202,6 +215,42 @@ def train_judge(
     with seeded(seed + 1, device):
         _learn(judge, batches, epochs, lr, progress)
     return judge.eval()
+
+
+def ready_judge(
+    file: str | Path | None,
+    train: SplitImages,
+    size: int,
+    *,
+    kind: JudgeKind | None = None,
+    epochs: int | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Judge:
+    """Read a judge from its file when that is there; else train one, and keep it there.
+
+    Args:
+        file: Where it is or will be; None keeps no file.
+        train: Training split; the judge computes where its targets are.
+        size: Pixels a side.
+        kind: See the module; by default by the size.
+        epochs: Passes of its training; None is `default_epochs`.
+        seed: Of its training.
+        progress: Called while it trains.
+    """
+    device = train.target.probs.device
+    if file is not None and Path(file).is_file():
+        known = Judge.load(file, device)
+        known.require_ranks(train.target.num_ranks, file)
+        return known
+    # The guide has the training's seed; a judge must not be its twin.
+    judge = train_judge(
+        train, device, epochs=epochs, kind=kind or ("conv" if size <= SMALL else "vgg16"),
+        seed=seed + 1000, progress=progress,
+    )  # fmt: skip
+    if file is not None:
+        judge.save(file)
+    return judge
 
 
 def _learn(

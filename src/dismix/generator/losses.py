@@ -168,19 +168,3 @@ def combine(
 def _on_device(values: tuple[float, ...], device: torch.device) -> Tensor:
     """Return fixed numbers as a tensor, copied once: each copy makes a GPU wait."""
     return torch.tensor(values, device=device)
-
-
-def first_non_finite(terms: Mapping[str, Tensor]) -> str | None:
-    """Return the name of the first term holding NaN or infinity, or None.
-
-    Args:
-        terms: Tensors of any shape; the check waits for the device once.
-
-    Example:
-        >>> first_non_finite({"a": torch.tensor(1.0), "b": torch.tensor(float("nan"))})
-        'b'
-    """
-    if not terms:
-        return None
-    flags = torch.stack([torch.isfinite(term.detach()).all() for term in terms.values()])
-    return next((name for name, ok in zip(terms, flags.tolist(), strict=True) if not ok), None)

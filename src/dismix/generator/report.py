@@ -1,7 +1,7 @@
 """`dismix generator report`: one page that shows what a generator learned and what it did not.
 
 Everything is measured on held-out images (the test split where there is one), encoded
-without their labels. Nothing here chooses anything.
+without their labels but for the sources of mixes. Nothing here chooses anything.
 """
 
 import json
@@ -34,7 +34,7 @@ from dismix.generator.run_log import read_metrics
 from dismix.generator.start_run import manifest_of
 from dismix.generator.strips import draw_strip
 from dismix.generator.transitions import draw_transitions
-from dismix.progress import Progress
+from dismix.progress import Progress, steps_of
 from dismix.show.page import Page
 from dismix.show.plots import embed, lines, rank_scatter
 
@@ -78,41 +78,29 @@ def write_report(
         data, model, torch.device(device), split=None if found is None else found["split"],
         cache=cache, progress=progress,
     )  # fmt: skip
-    ticks = _Ticks(progress, 6)
+    tick = steps_of(progress, "report", 6)
     if found is None:
         found = measure_generator(model, splits, data, None)
-    ticks()
+    tick()
     held_out = splits[found["split"]]
     page = Page(f"Generator {run.name}", _lead(described, found))
     _pictures(page, model, held_out)
-    ticks()
+    tick()
     _fidelity(page, found)
     _probes(page, found)
     _control(page, found)
-    ticks()
+    tick()
     _maps(page, model, held_out, data)
-    ticks()
+    tick()
     _curves(page, run)
-    ticks()
+    tick()
     page.heading("How it was made")
     page.pre(json.dumps(described, indent=2))
     page.note("For research on augmentation, not for diagnosis.")
     path = Path(output) if output is not None else run / "report.html"
     page.write(path)
-    ticks()
+    tick()
     return path
-
-
-class _Ticks:
-    """Counts sections done."""
-
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self.progress, self.total, self.done = progress, total, 0
-
-    def __call__(self) -> None:
-        self.done += 1
-        if self.progress is not None:
-            self.progress("report", self.done, self.total)
 
 
 def _lead(described: Mapping[str, Any], found: Mapping[str, Any]) -> str:
@@ -174,7 +162,10 @@ def _control(page: Page, found: Mapping[str, Any]) -> None:
             ["who reads", "mean reading at ranks 0, 1, ..", "slope", "images monotone"], rows
         )
         page.table(
-            ["who reads", "mean change of rank with 0, 25, 50, 75, 100 % of another's z_n"],
+            [
+                "who reads",
+                "mean change of rank, either way, with 0, 25, 50, 75, 100 % of another's z_n",
+            ],
             look_rows(found),
         )
     judge = found.get("judge")

@@ -5,12 +5,10 @@ unlearns what the classifier behind it learns.
 """
 
 import math
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
-
-RampKind = Literal["sigmoid", "linear"]
 
 
 class _Reverse(torch.autograd.Function):
@@ -49,13 +47,14 @@ def reverse_gradient(x: Tensor, strength: float | Tensor = 1.0) -> Tensor:
     return reversed_x
 
 
-def reversal_ramp(step: int, ramp_steps: int, kind: RampKind = "sigmoid") -> float:
+def reversal_ramp(step: int, ramp_steps: int) -> float:
     """Return the reversal strength at ``step``: 0 at first, 1 from ``ramp_steps`` on.
+
+    DANN's 2 / (1 + exp(-10 p)) - 1 at a share p of the ramp.
 
     Args:
         step: Steps done so far.
         ramp_steps: Length of the ramp; 0 means full strength at once.
-        kind: "sigmoid" is DANN's 2 / (1 + exp(-10 p)) - 1, "linear" is p.
 
     Example:
         >>> [round(reversal_ramp(s, 100), 2) for s in (0, 10, 50, 100)]
@@ -66,6 +65,4 @@ def reversal_ramp(step: int, ramp_steps: int, kind: RampKind = "sigmoid") -> flo
     if step >= ramp_steps:
         return 1.0
     progress = max(step, 0) / ramp_steps
-    if kind == "linear":
-        return progress
     return 2.0 / (1.0 + math.exp(-10.0 * progress)) - 1.0

@@ -98,7 +98,8 @@ def plan_run(
     )
     described = {
         "config": config.to_dict(), "recipe": dataclasses.asdict(chosen), "seed": seed,
-        "manifest": str(manifest), "ranks": [*data.meta.ranks],
+        "manifest": str(manifest), "data": data.split("train", "val").fingerprint(),
+        "ranks": [*data.meta.ranks],
         "weights": None if weights is None else Path(weights).name,
     }  # fmt: skip
     # Through JSON, so that tuples and lists compare equal.
@@ -242,15 +243,30 @@ def check_same(run: Path, described: Mapping[str, Any]) -> bool:
     path = run / RUN_FILE
     if not path.is_file():
         return False
-    old = json.loads(path.read_text(encoding="utf-8"))
-    for key, value in described.items():
-        if old.get(key) != value:
-            raise DisMixError(
-                f"was started with another {key}",
-                file=path,
-                cure="resume with the same settings, or choose another folder",
-            )
+    refuse_other(path, described)
     return True
+
+
+def refuse_other(path: Path, described: Mapping[str, Any]) -> None:
+    """Raise where a ``run.json`` says something else than what a run is to be resumed with.
+
+    Args:
+        path: The file.
+        described: What it should say. Data are compared by content where the file knows it,
+            so that they may have been moved.
+    """
+    old = json.loads(path.read_text(encoding="utf-8"))
+    # By content, else (files from before it was noted) by the path.
+    passed = "manifest" if "data" in old else "data"
+    for key, value in described.items():
+        if key == passed or old.get(key) == value:
+            continue
+        name = {"data": "images or labels"}.get(key, key)
+        raise DisMixError(
+            f"was started with {'other' if name.endswith('s') else 'another'} {name}",
+            file=path,
+            cure="resume with the same settings, or choose another folder",
+        )
 
 
 def manifest_of(described: Mapping[str, Any]) -> Path:

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from dismix.generator.autoencoder import freeze_down
 from dismix.generator.codebook import Codebook
 from dismix.generator.guide import Guide
 from dismix.generator.model import Generator
@@ -148,9 +149,7 @@ def start_pretrained(model: Generator, path: str | Path, *, freeze: bool = True)
     rest = load_pretrained(model, model.architecture, path)
     start_from_published(model, rest)
     if freeze:
-        for name, parameter in model.named_parameters():
-            if name.startswith(model.architecture.frozen_prefixes):
-                parameter.requires_grad_(False)
+        freeze_down(model, model.architecture)
     return bool(rest)
 
 

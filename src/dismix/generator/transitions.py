@@ -20,14 +20,16 @@ def transition_rows(split: SplitImages, rank: int | None = None) -> Tensor:
     """Return rows (first, same rank, most severe) for the figure.
 
     Args:
-        split: At least two images of some rank and one more severe image.
+        split: Best with two images of some rank and a more severe one.
         rank: Rank of the first picture; by default the lowest rank with two images.
     """
     ranks = split.target.hard.cpu()
     counts = torch.bincount(ranks, minlength=split.target.num_ranks)
     several = torch.nonzero(counts >= 2).flatten()
-    low = int(several[0]) if rank is None and len(several) else int(rank or 0)
-    same = torch.nonzero(ranks == low).flatten()
+    if rank is None:
+        # Without two of a rank the first stands beside itself.
+        rank = int(several[0]) if len(several) else int(ranks.min())
+    same = torch.nonzero(ranks == rank).flatten()
     severe = torch.nonzero(ranks == int(ranks.max())).flatten()
     return torch.stack([same[0], same[-1], severe[0]])
 

@@ -55,7 +55,7 @@ class Backbone(nn.Module):
     ) -> None:
         super().__init__()
         self.trunk, self.name, self.out_dim, self.relu_out = trunk, name, out_dim, relu_out
-        # (x + 1) / 2 - mean) / std as one subtraction and one division of x.
+        # ((x + 1) / 2 - mean) / std as one subtraction and one division of x.
         self.register_buffer("mean", 2 * torch.tensor(mean).view(-1, 1, 1) - 1, persistent=False)
         self.register_buffer("deviation", 2 * torch.tensor(std).view(-1, 1, 1), persistent=False)
 

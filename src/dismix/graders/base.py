@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,8 @@ from dismix.errors import DisMixError
 from dismix.generator.precision import full_precision
 from dismix.graders.backbones import Backbone
 from dismix.graders.choices import check_settings
+from dismix.graders.grades import Grades, expected_rank, nearest_rank
+from dismix.graders.weighting import combine_weights, weighted_mean
 from dismix.labels import OrdinalTarget
 from dismix.registry import near_names
 
@@ -35,7 +37,6 @@ __all__ = [
     "full_precision",
     "make_config",
     "nearest_rank",
-    "pair_weights",
     "weighted_mean",
 ]
 
@@ -43,67 +44,6 @@ LabelledBatches: TypeAlias = Iterable[tuple[Tensor, OrdinalTarget]]
 """Clean, not augmented images (B, channels, H, W) in [-1, 1] with their targets."""
 
 _NO_SCALES: Mapping[str, float] = MappingProxyType({})
-
-
-@dataclass(frozen=True)
-class Grades:
-    """What a grader says about B images.
-
-    Attributes:
-        probabilities: (B, C), rows sum to one.
-        rank: (B,) float, the method's own point estimate.
-        label: (B,) long, by the method's decision rule.
-        uncertainty: (B,) or None, in the method's own unit; larger is less certain.
-    """
-
-    probabilities: Tensor
-    rank: Tensor
-    label: Tensor
-    uncertainty: Tensor | None = None
-
-    @classmethod
-    def from_probabilities(
-        cls,
-        probabilities: Tensor,
-        *,
-        rule: Literal["argmax", "round"] = "argmax",
-        uncertainty: Tensor | None = None,
-    ) -> "Grades":
-        """Take the expected rank, and the most probable or the nearest rank as decision.
-
-        Example:
-            >>> law = torch.tensor([[0.45, 0.1, 0.45, 0.0]])
-            >>> Grades.from_probabilities(law, rule="round").label.tolist()
-            [1]
-        """
-        rank = expected_rank(probabilities)
-        if rule == "argmax":
-            label = probabilities.argmax(-1)
-        else:
-            label = nearest_rank(rank, probabilities.shape[-1])
-        return cls(probabilities, rank, label, uncertainty)
-
-    @staticmethod
-    def cat(parts: Iterable["Grades"]) -> "Grades":
-        """Concatenate along the batch."""
-        listed = list(parts)
-        unsure = [p.uncertainty for p in listed if p.uncertainty is not None]
-        return Grades(
-            torch.cat([p.probabilities for p in listed]),
-            torch.cat([p.rank for p in listed]),
-            torch.cat([p.label for p in listed]),
-            torch.cat(unsure) if len(unsure) == len(listed) else None,
-        )
-
-    def to(self, device: torch.device | str) -> "Grades":
-        """Move to a device."""
-        unsure = None if self.uncertainty is None else self.uncertainty.to(device)
-        return Grades(
-            self.probabilities.to(device), self.rank.to(device), self.label.to(device), unsure
-        )
-
-    def __len__(self) -> int:
-        return len(self.label)
 
 
 @dataclass(frozen=True)
@@ -305,70 +245,3 @@ class Grader(nn.Module, ABC):
         from dismix.graders.saving import load_grader
 
         return load_grader(path, device)
-
-
-def expected_rank(probabilities: Tensor) -> Tensor:
-    """Return the mean rank (B,) of laws (B, C).
-
-    Example:
-        >>> expected_rank(torch.tensor([[0.25, 0.5, 0.25]]))
-        tensor([1.])
-    """
-    ranks = torch.arange(probabilities.shape[-1], device=probabilities.device)
-    return (probabilities.float() * ranks).sum(-1)
-
-
-def nearest_rank(rank: Tensor, num_ranks: int) -> Tensor:
-    """Round half up to a whole rank 0..C-1; ``round`` would send 0.5 and 2.5 to even ranks.
-
-    Example:
-        >>> nearest_rank(torch.tensor([-0.2, 0.5, 2.5, 9.0]), 4)
-        tensor([0, 1, 3, 3])
-    """
-    return (rank.float() + 0.5).floor().clamp(0, num_ranks - 1).long()
-
-
-def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
-    """Return the weighted mean of values (...); all-zero weights give a connected zero.
-
-    Example:
-        >>> weighted_mean(torch.tensor([1.0, 4.0]), torch.tensor([2.0, 1.0]))
-        tensor(2.)
-    """
-    if weights is None:
-        return values.mean()
-    return (values * weights).sum() / weights.sum().clamp_min(1e-12)
-
-
-def pair_weights(weights: Tensor | None, count: int, like: Tensor) -> Tensor:
-    """Return the weights (B, B) of pairs: the product of those of their two images.
-
-    Args:
-        weights: (B,) or None for ones.
-        count: B.
-        like: A tensor on the wanted device.
-    """
-    if weights is None:
-        return torch.ones(count, count, device=like.device)
-    return weights[:, None] * weights[None, :]
-
-
-def combine_weights(
-    target: OrdinalTarget, per_rank: Tensor | None = None, per_sample: Tensor | None = None
-) -> Tensor | None:
-    """Return one weight (B,) an image: its own times the mean weight of its ranks.
-
-    Args:
-        target: Targets of the B images.
-        per_rank: (C,) or None.
-        per_sample: (B,) or None.
-
-    Example:
-        >>> target = OrdinalTarget.from_rank([0.0, 0.5], num_ranks=2)
-        >>> combine_weights(target, per_rank=torch.tensor([1.0, 3.0]))
-        tensor([1., 2.])
-    """
-    if per_rank is None:
-        return per_sample
-    mean = target.probs @ per_rank.to(target.probs)
-    return mean if per_sample is None else mean * per_sample

@@ -2,7 +2,8 @@
 
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from dismix import atomic
 from dismix.data.manifest import Manifest, read_manifest
 from dismix.errors import DisMixError
 from dismix.generator.images import load_split
+from dismix.generator.start_run import manifest_of
 from dismix.graders.card import CARD, write_card
 from dismix.graders.evaluation import evaluate
 from dismix.graders.saving import MODEL, load_grader
@@ -58,8 +60,9 @@ def evaluate_run(
     for model in models:
         grader = load_grader(model, device)
         same_ranks(grader.about["ranks"], data, tell=model == models[0])
+        read = as_trained(grader.about, data, tell=model == models[0])
         images = load_split(
-            data, split, grader.about["size"], device=device, cache=cache, progress=progress
+            read, split, grader.about["size"], device=device, cache=cache, progress=progress
         )
         metrics = evaluate(grader, images)
         found.append(metrics)
@@ -82,8 +85,7 @@ def _trained_on(model: Path) -> Path:
     if not path.is_file():
         raise DisMixError("no data named", file=model, cure="give a manifest")
     described = json.loads(path.read_text(encoding="utf-8"))
-    given = Path(described["manifest"])
-    return given if given.exists() else Path(described.get("manifest_at", given))
+    return manifest_of(described)
 
 
 def _seeds_below(run: Path) -> list[Path]:
@@ -106,6 +108,26 @@ def same_ranks(ranks: Sequence[str], data: Manifest, *, tell: bool = True) -> No
             f"{', '.join(ranks)}; they are compared by their order",
             stacklevel=3,
         )
+
+
+def as_trained(about: Mapping[str, Any], data: Manifest, *, tell: bool = True) -> Manifest:
+    """Return data whose files are read as the grader's training images were.
+
+    Args:
+        about: `Grader.about` of a trained grader.
+        data: Any; what their own meta says about reading files gives way.
+        tell: Warn where it does.
+    """
+    wanted = {name: about[name] for name in ("equalize", "grey", "bits", "fit")}
+    given = asdict(data.meta)
+    other = [f"{name} is {given[name]}" for name in wanted if given[name] != wanted[name]]
+    if other and tell:
+        warnings.warn(
+            f"{', '.join(other)} in these data, not in the grader's; they are read as the "
+            "grader's training images were",
+            stacklevel=3,
+        )
+    return replace(data, meta=replace(data.meta, **wanted)) if other else data
 
 
 def metrics_text(found: dict[str, Any]) -> str:

@@ -38,7 +38,8 @@ def train_grader(
     """Train a grader and return what ``result.json`` holds.
 
     Args:
-        manifest: Manifest with a training and a validation split; others are not looked at.
+        manifest: Manifest with a training and a validation split. Of test images, where there
+            are any, only the bytes are compared with those that a mixer has in store.
         run: Folder to fill: ``model.safetensors``, ``metrics.jsonl``, ``card.md`` and so on.
         settings: From `dismix.graders.settings.choose_settings`.
         seed: Seed of all choices.
@@ -71,6 +72,7 @@ def train_grader(
     accelerator = make_accelerator(cpu=cpu)
     described = {
         "settings": settings.to_dict(), "seed": seed, "manifest": str(manifest), "mix": mix,
+        "data": data.split("train", "val").fingerprint(),
         "mix_options": dict(mix_options or {}), "weight_column": weight_column,
         "generator": None if generator is None else str(generator),
         "ranks": [*data.meta.ranks],
@@ -182,7 +184,7 @@ def mixer_rows(mixer: "Mixer | None", data: "Manifest", cache: Path | None = Non
         cache: Folder of the image stores.
 
     Raises:
-        DisMixError: Images of the validation split would be mixed into training.
+        DisMixError: Images that the grader is chosen or tested on would be mixed into training.
     """
     from dismix.data.digest import content_digests
     from dismix.data.store import default_cache_dir
@@ -191,17 +193,20 @@ def mixer_rows(mixer: "Mixer | None", data: "Manifest", cache: Path | None = Non
         return None
     rows_of: Any = mixer.rows_of  # type: ignore[union-attr]
     folder = cache or default_cache_dir()
-    train, val = data.split("train"), data.split("val")
+    train = data.split("train")
     own = content_digests(train.image_paths, folder)
-    # An image that is in both splits of these data is no fault of the mixer's.
-    held_out = sorted({*content_digests(val.image_paths, folder)} - {*own})
-    leaked = int((rows_of(held_out) >= 0).sum())
-    if leaked:
-        raise DisMixError(
-            f"{leaked} validation images are among the images that the mixer mixes in",
-            file=data.path,
-            cure="use a generator trained on the training split of these data",
-        )
+    for split, word in (("val", "validation"), ("test", "test")):
+        # Test images need not be here yet.
+        paths = [path for path in data.split(split).image_paths if path.is_file()]
+        # An image that is in both splits of these data is no fault of the mixer's.
+        held_out = sorted({*content_digests(paths, folder)} - {*own})
+        leaked = int((rows_of(held_out) >= 0).sum())
+        if leaked:
+            raise DisMixError(
+                f"{leaked} {word} images are among the images that the mixer mixes in",
+                file=data.path,
+                cure="use a generator trained on the training split of these data",
+            )
     return rows_of(own, train.target())
 
 
@@ -237,25 +242,20 @@ def _sample_weights(train: "Manifest", column: str | None) -> Any:
 def claim(run: Path, described: dict[str, Any], resume: bool) -> None:
     """Write ``run.json``, or check that it says the same."""
     from dismix.generator.checkpoint import FILE
+    from dismix.generator.start_run import refuse_other
     from dismix.graders.saving import MODEL
 
     path = run / RUN_FILE
     # Through JSON, so that tuples and lists compare equal.
     described = json.loads(json.dumps(described))
     if path.is_file():
-        old = json.loads(path.read_text(encoding="utf-8"))
         # The checkpoint may have been deleted when the run was over; the model must not go too.
         if not resume and ((run / FILE).is_file() or (run / MODEL).is_file()):
             raise DisMixError(
                 "holds a run already", file=run, cure="add --resume, or choose another folder"
             )
-        changed = [k for k, value in described.items() if old.get(k) != value] if resume else []
-        if changed:
-            raise DisMixError(
-                f"was started with {'other' if changed[0][-1] == 's' else 'another'} {changed[0]}",
-                file=path,
-                cure="resume with the same settings, or choose another folder",
-            )
+        if resume:
+            refuse_other(path, described)
     # The data are to be found from other folders too; where they lie may change, though.
     found = {"manifest_at": str(Path(described["manifest"]).resolve()), "provenance": provenance()}
     atomic.write_json(path, {**described, **found})

@@ -8,6 +8,7 @@ image, they are mixed first, so that all views of a mix show the same mix.
 
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -240,22 +241,26 @@ class _Loop:
     ) -> tuple[Tensor, OrdinalTarget]:
         mixer, known = self.training.mixer, self.training.mixer_rows
         assert mixer is not None
-
-        def loss_fn(model: Any, images: Tensor, target: Any) -> Tensor:
-            if stage.views > 1:
-                images = images.unsqueeze(1).expand(-1, stage.views, -1, -1, -1)
-            law = OrdinalTarget.coerce(target, self.training.grader.num_ranks)
-            loss: Tensor = model.training_loss(images, law, stage)["loss"]
-            return loss
-
         options: dict[str, Any] = {}
         if getattr(mixer, "needs_saliency", False):
-            options = {"model": self.training.grader, "loss_fn": loss_fn}
+            options = {"model": self.training.grader, "loss_fn": loss_of(stage)}
         if getattr(mixer, "takes_rows", False):
             options["rows"] = None if known is None else known[index.to(known.device)]
             # Several views are flipped and turned after mixing.
             options["augmented"] = self.training.settings.augment and stage.views == 1
         return mixer(images, target, **options)
+
+
+def loss_of(stage: Stage) -> Callable[[Grader, Tensor, Any], Tensor]:
+    """Return a grader's own loss in a stage as mixers ask for it: (grader, images, target)."""
+
+    def loss_fn(grader: Grader, images: Tensor, target: Any) -> Tensor:
+        if stage.views > 1:
+            images = images.unsqueeze(1).expand(-1, stage.views, -1, -1, -1)
+        law = OrdinalTarget.coerce(target, grader.num_ranks)
+        return grader.training_loss(images, law, stage)["loss"]
+
+    return loss_fn
 
 
 def _views(images: Tensor, views: int, seed: int) -> Tensor:

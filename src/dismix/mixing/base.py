@@ -9,8 +9,8 @@ image, partner rules, ordinal target forms, an own generator, an identity after 
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -19,15 +19,16 @@ from torch import Tensor, nn
 
 from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
+from dismix.mixing.access import LossFn, ModelAccess, SaliencyFn
 from dismix.mixing.info import Mixed, MixInfo
 from dismix.mixing.pairing import PairingRule, Partners, find_partners, pairing_rule
 from dismix.mixing.targets import check_form, in_form, unimodal
 from dismix.transfer import onto
 
+__all__ = ["Draws", "LossFn", "Mixer", "ModelAccess", "PMode", "SaliencyFn", "Targets"]
+
 Targets = Tensor | OrdinalTarget | Sequence[int]
 PMode = Literal["sample", "batch"]
-LossFn = Callable[[nn.Module, Tensor, Any], Tensor]
-SaliencyFn = Callable[[Tensor, Any], Tensor]
 
 
 @dataclass(frozen=True)
@@ -52,29 +53,6 @@ class Draws:
     def pair_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return ``rows`` and ``partner`` on a device."""
         return onto(self.rows, device), onto(self.partner, device)
-
-
-@dataclass(frozen=True)
-class ModelAccess:
-    """What a mixer may ask about the images, for those that look for what matters in them.
-
-    Attributes:
-        model: The grader in training.
-        loss_fn: ``loss_fn(model, images, targets)`` -> scalar, the grader's own loss.
-        saliency_fn: ``saliency_fn(images, targets)`` -> (B, H, W), instead of both.
-        as_target: Whether these get an ``OrdinalTarget`` (as the caller gave) or (B, C).
-        saliency_scale: Size of the images in the gradient pass, as a share of their own.
-    """
-
-    model: nn.Module | None = None
-    loss_fn: LossFn | None = None
-    saliency_fn: SaliencyFn | None = None
-    as_target: bool = False
-    saliency_scale: float = 1.0
-
-    def shown(self, target: OrdinalTarget) -> Tensor | OrdinalTarget:
-        """Return targets in the form in which the caller gave them."""
-        return target if self.as_target else target.probs
 
 
 class Mixer(nn.Module, ABC):
@@ -131,10 +109,6 @@ class Mixer(nn.Module, ABC):
     ) -> None:
         super().__init__()
         _check_settings(num_ranks, p, p_mode)
-        if not 0 < saliency_scale <= 1:
-            raise DisMixError(
-                f"saliency_scale is {saliency_scale}", cure="give a share above 0, at most 1"
-            )
         self.num_ranks, self.p, self.p_mode, self.enabled = num_ranks, float(p), p_mode, enabled
         self.pairing, self.target_form = pairing, check_form(target)
         self._rule = pairing_rule(pairing)
@@ -226,15 +200,7 @@ class Mixer(nn.Module, ABC):
         as_target: bool = False,
     ) -> ModelAccess:
         """Return what was given at the call, else what was given at construction."""
-        held = self._access[0]
-        return replace(
-            held,
-            model=model if model is not None else held.model,
-            loss_fn=loss_fn or held.loss_fn,
-            # A model named at the call wins over a saliency named at construction.
-            saliency_fn=saliency_fn or (held.saliency_fn if model is None else None),
-            as_target=as_target,
-        )
+        return self._access[0].overridden(model, loss_fn, saliency_fn, as_target=as_target)
 
     def draw_rows(self, batch: int) -> Tensor:
         """Draw which rows are mixed: (M,) long, ascending."""

@@ -13,8 +13,7 @@ Mixes made from stored codes are turned and flipped after decoding, as training 
 they come here; mixes of images that had to be encoded on the fly carry the caller's augmentation.
 """
 
-import os
-import threading
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +21,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.utils.data import get_worker_info
 
 from dismix.data.transforms import AugmentParams, augment, draw_augment, to_unit
 from dismix.errors import DisMixError
@@ -31,11 +29,12 @@ from dismix.mixing.base import Draws, Mixer, ModelAccess, Targets
 from dismix.mixing.engine import MixEngine
 from dismix.mixing.fitting import Normalisation
 from dismix.mixing.info import Mixed, MixInfo
-from dismix.mixing.latents import Sources
 from dismix.mixing.maker import MixMaker, MixSettings
 from dismix.mixing.policies import mix_targets
 from dismix.mixing.policy_draws import PolicyDraws, draw_numbers
 from dismix.mixing.pool import MixPool, Pooled
+from dismix.mixing.records import Sources
+from dismix.mixing.serving import PoolService
 
 
 @dataclass(frozen=True)
@@ -127,14 +126,7 @@ class DisMix(Mixer):
         self._maker = [MixMaker(engine, settings)]
         self.turn, self.flips, self.max_degrees = turn, flips, max_degrees
         self.norm = Normalisation(mean, std)
-        if int(pool) != pool or int(reuse) != reuse or pool < 0 or reuse < 1:
-            raise DisMixError(
-                f"a pool of {pool} mixes used {reuse} times", cure="give whole numbers above 0"
-            )
-        self.pool_size, self.reuse, self.pool_dir = int(pool), int(reuse), pool_dir
-        self.pool_seed = int(torch.randint(2**62, (), generator=self.generator))
-        self._pool: tuple[int, torch.device, MixPool] | None = None
-        self._position = (0, 0)
+        self.served = PoolService(pool, reuse, pool_dir, self._drawn_seed())
         self._given_rows: Tensor | None = None
         self._turning = True
         self.made, self.fallbacks = 0, 0
@@ -300,35 +292,24 @@ class DisMix(Mixer):
         )
         return Mixed(images.index_copy(0, rows, mixes), made, info)
 
+    @property
+    def pool_size(self) -> int:
+        """Mixes of a block of the pool; 0 without one."""
+        return self.served.size
+
+    @property
+    def pool_seed(self) -> int:
+        """What decides the mixes of the pool."""
+        return self.served.seed
+
     def pool(self, device: torch.device | str) -> MixPool:
         """Return the rotating pool of this process, started on first use."""
         device = torch.empty(0, device=device).device
-        if self._pool is not None and self._pool[:2] == (os.getpid(), device):
-            self._position = self._pool[2].position
-            return self._pool[2]
-        self.engine.to(device)
-        # Workers of a loader are copies of one process and must not serve the same mixes.
-        worker = get_worker_info()
-        seed = self.pool_seed + (0 if worker is None else worker.id + 1)
-        stream: Any = None
-        stop = threading.Event()
-        if device.type == "cuda":
-            stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-
-        def make(block: int) -> Pooled:
-            if stream is None:
-                return self.pool_block(seed, block, stop.is_set)
-            with torch.cuda.stream(stream):
-                made = self.pool_block(seed, block, stop.is_set)
-                stream.synchronize()
-                return made
-
-        pool = MixPool(
-            make, self.pool_size, reuse=self.reuse, seed=seed, folder=self.pool_dir,
-            position=self._position, stop=stop,
-        )  # fmt: skip
-        self._pool = (os.getpid(), device, pool)
-        return pool
+        if not self.served.runs_on(device):
+            # A block may be in the making, and the generator must not move under it.
+            self.served.close()
+            self.engine.to(device)
+        return self.served.on(device, self.pool_block)
 
     def pool_block(
         self, seed: int, block: int, stopped: Callable[[], bool] | None = None
@@ -341,16 +322,14 @@ class DisMix(Mixer):
     def reseed(self, *seeds: int) -> None:
         """Start the generator and the pool anew from some whole numbers."""
         super().reseed(*seeds)
-        self.close()
-        self.pool_seed = int(torch.randint(2**62, (), generator=self.generator))
-        self._position = (0, 0)
+        self.served.restart(self._drawn_seed())
+
+    def _drawn_seed(self) -> int:
+        return int(torch.randint(2**62, (), generator=self.generator))
 
     def close(self) -> None:
         """Stop the pool's background work."""
-        if self._pool is not None and self._pool[0] == os.getpid():
-            self._position = self._pool[2].position
-            self._pool[2].close()
-        self._pool = None
+        self.served.close()
 
     def __enter__(self) -> "DisMix":
         return self
@@ -360,24 +339,22 @@ class DisMix(Mixer):
 
     def get_extra_state(self) -> Tensor:
         """Return the state of the generator and the place in the pool, as bytes."""
-        place = self._position if self._pool is None else self._pool[2].position
-        numbers = torch.tensor([self.pool_seed, *place], dtype=torch.long)
+        numbers = torch.tensor([self.served.seed, *self.served.place], dtype=torch.long)
         return torch.cat([super().get_extra_state(), numbers.view(torch.uint8)])
 
     def set_extra_state(self, state: Tensor) -> None:
         """Go on where another mixer of the same settings was."""
         super().set_extra_state(state[:-24])
-        numbers = state[-24:].cpu().clone().view(torch.long).tolist()
-        self.close()
-        self.pool_seed, self._position = numbers[0], (numbers[1], numbers[2])
+        seed, block, uses = state[-24:].cpu().clone().view(torch.long).tolist()
+        self.served.restart(seed, (block, uses))
 
     def __getstate__(self) -> dict[str, Any]:
-        place = self._position if self._pool is None else self._pool[2].position
-        return {**super().__getstate__(), "_pool": None, "_position": place, "_given_rows": None}
+        served = copy.copy(self.served)
+        return {**super().__getstate__(), "served": served, "_given_rows": None}
 
     def extra_repr(self) -> str:
         """Show the settings."""
-        pool = f", pool={self.pool_size} x {self.reuse}" if self.pool_size else ""
+        pool = f", pool={self.served.size} x {self.served.reuse}" if self.pool_size else ""
         return (
             f"num_ranks={self.num_ranks}, p={self.p:g}, policies={', '.join(self.maker.policies)},"
             f" stored={len(self.engine.store)}{pool}"

@@ -35,10 +35,9 @@ from dismix.mixing.latents import (
     TARGETS,
     LatentStore,
     find_store,
-    make_records,
-    record_type,
 )
 from dismix.mixing.policy_draws import PartnerIndex
+from dismix.mixing.records import make_records, record_type
 from dismix.progress import Progress
 
 PART, COUNT, LOCK = "codes.part", "part.json", "lock"
@@ -86,7 +85,7 @@ def open_store(run: str | Path, model: Generator) -> LatentStore:
         except (DisMixError, OSError):
             # The data may be gone; the codes are not.
             return False
-        return store.rows_of(digests, rows.target()).tolist() == [*range(len(store))]
+        return store.holds(digests, rows.target())
 
     return find_store(run, generator_digest(model), own)
 
@@ -140,8 +139,8 @@ def encode_split(
     )
     target, name = rows.target(), generator_digest(model)
     folder = Path(run) / FOLDER / latent_key(name, images, target, rows.meta.equalize)
-    with contextlib.suppress(DisMixError):
-        return _up_to_date(_checked(folder, name, model), rows, images)
+    if (store := _finished(folder, name, model)) is not None:
+        return _up_to_date(store, rows, images)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -151,8 +150,8 @@ def encode_split(
         ) from error  # fmt: skip
     with locked(folder / LOCK):
         # Another process may have finished it while this one waited.
-        with contextlib.suppress(DisMixError):
-            return _up_to_date(_checked(folder, name, model), rows, images)
+        if (store := _finished(folder, name, model)) is not None:
+            return _up_to_date(store, rows, images)
         if (folder / INDEX).is_file():
             # Finished once and damaged since: what was counted then is not to be trusted.
             (folder / COUNT).unlink(missing_ok=True)
@@ -221,13 +220,14 @@ def _up_to_date(store: LatentStore, rows: Manifest, images: ImageStore) -> Laten
     return LatentStore(store.folder)
 
 
-def _checked(folder: Path, name: str, model: Generator) -> LatentStore:
-    """Open a finished store whose contents are those that were written."""
-    store = LatentStore(folder)
-    store.require_generator(name, model)
-    if file_digest(folder / CODES) != store.sha256:
-        raise DisMixError("was changed", file=folder / CODES)
-    return store
+def _finished(folder: Path, name: str, model: Generator) -> LatentStore | None:
+    """Open a store whose contents are those that were written; None if it is to be made."""
+    try:
+        store = LatentStore(folder)
+        store.require_generator(name, model)
+    except DisMixError:
+        return None
+    return store if file_digest(folder / CODES) == store.sha256 else None
 
 
 def _fill(

@@ -3,20 +3,16 @@
 A store is a folder ``RUN/latents/<key>``, named by the contents of the generator, of the images
 and of their labels, so that codes of another generator or of changed data are never found::
 
-    codes.bin              N records of equal size, see `record_type`
+    codes.bin              N records of equal size, see `dismix.mixing.records`
     targets.safetensors    probs (N, C), consensus (N,), images (N, 32), votes (32,): digests
     index.json             format, generator, shape; written last, makes a store complete
 
-A record holds the smallest exact form of the codes: indices (4 KiB an image for the paper's
-shape), one index for the whole picture where the ordinal code says the rank alone, vectors where
-soft attention leaves no index; and z in half precision, where asking for another rank needs it.
 No path and no name of an image is written.
 """
 
 import json
 import mmap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +21,10 @@ import torch
 from torch import Tensor
 
 from dismix.errors import DisMixError
-from dismix.generator.codes import Codes
 from dismix.generator.model import Generator
 from dismix.generator.saving import load_tensors
 from dismix.labels import OrdinalTarget
+from dismix.mixing.records import Sources, read_records, record_type
 
 FORMAT = 1
 FOLDER, CODES, TARGETS, INDEX = "latents", "codes.bin", "targets.safetensors", "index.json"
@@ -37,120 +33,9 @@ ENCODE = "encode the training split with `dismix mix encode RUN`"
 _RELEASE_BYTES = 64 * 2**20
 
 
-@dataclass(frozen=True)
-class Sources:
-    """What mixing needs of B images.
-
-    Attributes:
-        codes: Their codes, the ordinal ones conditioned on their own labels.
-        z: (B, D_o, h, w) before the ordinal quantizer, to ask for another rank; None where
-            the generator does not need it.
-    """
-
-    codes: Codes
-    z: Tensor | None
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    def __getitem__(self, index: Tensor | slice) -> "Sources":
-        return Sources(self.codes[index], None if self.z is None else self.z[index])
-
-    @staticmethod
-    def cat(parts: "list[Sources]") -> "Sources":
-        """Join batches."""
-        z = [part.z for part in parts if part.z is not None]
-        return Sources(Codes.cat([part.codes for part in parts]), torch.cat(z) if z else None)
-
-
-def conditions(model: Generator) -> bool:
-    """Tell whether the ordinal code can be asked for a rank at all."""
-    return model.quantize_ordinal is not None and model.quantize_ordinal.condition is not None
-
-
-def record_type(model: Generator) -> np.dtype[Any]:
-    """Return what a generator stores of an image.
-
-    Example:
-        >>> from dismix.generator.config import GeneratorConfig
-        >>> record_type(Generator.seeded(GeneratorConfig(num_ranks=5, arch="tiny"), 0)).itemsize
-        3072
-    """
-    config, size = model.config, model.latent_size
-    grid = config.ordinal_grid or size
-    side = 1 if config.rank_only else grid
-    fields: list[Any] = []
-    if model.quantize_ordinal is not None:
-        if config.attention == "soft":
-            fields.append(("ordinal", "<f4", (config.ordinal_width, side, side)))
-        else:
-            fields.append(("ordinal", _index_type(config.ordinal_codes), (side, side)))
-    fields.append(("nonordinal", _index_type(config.nonordinal_codes), (size, size)))
-    if conditions(model) and not config.rank_only:
-        fields.append(("z", "<f2", (config.ordinal_width, grid, grid)))
-    return np.dtype(fields)
-
-
-def _index_type(codes: int) -> str:
-    return "<u1" if codes <= 2**8 else "<u2" if codes <= 2**16 else "<u4"
-
-
-def make_records(model: Generator, images: Tensor, levels: Tensor) -> np.ndarray[Any, Any]:
-    """Encode images into records.
-
-    Args:
-        model: Generator in evaluation mode.
-        images: (B, channels, H, W) in [-1, 1].
-        levels: (B, C-1) of their own labels.
-    """
-    latents = model.latents(images)
-    ordinal, nonordinal = model.quantized(latents, levels)
-    records = np.zeros(len(images), record_type(model))
-    assert records.dtype.names is not None
-    side = 1 if model.config.rank_only else None
-    if "ordinal" in records.dtype.names:
-        soft = model.config.attention == "soft"
-        values = ordinal.codes if soft else ordinal.indices
-        # A code of the rank alone is the same everywhere.
-        records["ordinal"] = values[..., :side, :side].cpu().numpy()
-    records["nonordinal"] = nonordinal.indices.cpu().numpy()
-    if "z" in records.dtype.names:
-        records["z"] = latents.ordinal.half().cpu().numpy()
-    return records
-
-
-def read_records(model: Generator, raw: Tensor) -> Sources:
-    """Turn the bytes of records back into codes.
-
-    Args:
-        model: The generator they were made by.
-        raw: (B, record bytes) uint8 on the generator's device.
-    """
-    kind, parts = record_type(model), {}
-    assert kind.names is not None
-    assert kind.fields is not None
-    for name in kind.names:
-        field, start = kind.fields[name][:2]
-        piece = raw[:, start : start + field.itemsize].contiguous()
-        parts[name] = _values(piece, field.base).view(len(raw), *field.shape)
-    nonordinal = model.quantize.lookup(parts["nonordinal"])
-    if model.quantize_ordinal is None:
-        return Sources(Codes(nonordinal, nonordinal), None)
-    soft = model.config.attention == "soft"
-    ordinal = parts["ordinal"] if soft else model.quantize_ordinal.lookup(parts["ordinal"])
-    grid = model.config.ordinal_grid or model.latent_size
-    codes = Codes(ordinal.expand(-1, -1, grid, grid), nonordinal)
-    return Sources(codes, parts["z"].float() if "z" in parts else None)
-
-
-def _values(piece: Tensor, kind: np.dtype[Any]) -> Tensor:
-    """Read whole numbers as long, whatever unsigned type torch can or cannot compute with."""
-    if kind.kind == "f":
-        return piece.view(torch.float16 if kind.itemsize == 2 else torch.float32)
-    if kind.itemsize == 1:
-        return piece.long()
-    signed = piece.view(torch.int16 if kind.itemsize == 2 else torch.int32)
-    return torch.bitwise_and(signed.long(), 2 ** (8 * kind.itemsize) - 1)
+def _alike(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> bool:
+    """Tell whether laws over the ranks are equal but for rounding."""
+    return first.shape == second.shape and bool((np.abs(first - second) < 1e-5).all())
 
 
 class LatentStore:
@@ -256,18 +141,30 @@ class LatentStore:
             target: Their targets. Codes know the labels they were made with, so that an image
                 with another label counts as unknown.
         """
-        found = torch.full((len(digests),), -1)
-        if self.images is None:
-            return found
-        places = {bytes(row): i for i, row in enumerate(self.images.numpy())}
-        found = torch.tensor([places.get(bytes.fromhex(d), -1) for d in digests], dtype=torch.long)
-        if target is None:
-            return found
-        own = self.target.probs[found.clamp_min(0)]
-        alike = own.shape[1] == target.num_ranks and (
-            (own - target.probs.cpu()).abs().amax(1) < 1e-5
-        )
-        return torch.where((found >= 0) & torch.as_tensor(alike), found, -1)
+        places: dict[bytes, list[int]] = {}
+        for row, content in enumerate([] if self.images is None else self.images.numpy()):
+            places.setdefault(bytes(content), []).append(row)
+        found = [places.get(bytes.fromhex(digest), []) for digest in digests]
+        if target is not None:
+            # The same picture may be there twice, with other labels.
+            laws, own = target.probs.cpu().numpy(), self.target.probs.numpy()
+            found = [
+                [row for row in rows if _alike(own[row], law)]
+                for rows, law in zip(found, laws, strict=True)
+            ]
+        return torch.tensor([rows[-1] if rows else -1 for rows in found], dtype=torch.long)
+
+    def holds(self, digests: Sequence[str], target: OrdinalTarget) -> bool:
+        """Tell whether these are the codes of just these images, in this order, so labelled.
+
+        Args:
+            digests: SHA-256 of M image files, in hexadecimal.
+            target: Their targets.
+        """
+        if self.images is None or len(digests) != self.count:
+            return False
+        same = self.images.numpy().tobytes() == bytes.fromhex("".join(digests))
+        return same and _alike(self.target.probs.numpy(), target.probs.cpu().numpy())
 
     def sources(self, rows: Tensor, model: Generator) -> Sources:
         """Return codes of images, on the generator's device.

@@ -69,21 +69,26 @@ class NearestTraining:
     """Finds the nearest of N training images; keeps 1 KiB for each.
 
     Args:
-        images: The training images.
+        images: The training images; rows that were skipped are never found.
         equalized: They are shown to the generator with equalised histograms.
         progress: Called as ``progress("looking at training images", done, N)``.
+
+    Attributes:
+        rows: (N,) rows of the store that hold an image.
+        vectors: (N, 256) their coarse structure.
     """
 
     def __init__(
         self, images: ImageStore, *, equalized: bool = False, progress: Progress | None = None
     ) -> None:
         self.images, self.equalized = images, equalized
+        self.rows = images.valid.numpy()
         parts = []
-        for start in range(0, len(images), _BLOCK):
-            rows = np.arange(start, min(start + _BLOCK, len(images)))
+        for start in range(0, len(self.rows), _BLOCK):
+            rows = self.rows[start : start + _BLOCK]
             parts.append(coarse(self._fine(rows)))
             if progress is not None:
-                progress("looking at training images", int(rows[-1]) + 1, len(images))
+                progress("looking at training images", start + len(rows), len(self.rows))
         self.vectors = np.concatenate(parts)
 
     def find(self, pictures: Tensor) -> Nearest:
@@ -91,7 +96,7 @@ class NearestTraining:
         wanted = fine(pictures)
         scores = coarse(wanted) @ self.vectors.T
         count = min(CANDIDATES, scores.shape[1])
-        candidates = np.argpartition(-scores, count - 1, axis=1)[:, :count]
+        candidates = self.rows[np.argpartition(-scores, count - 1, axis=1)[:, :count]]
         unique, where = np.unique(candidates, return_inverse=True)
         close = self._fine(unique)[where.reshape(candidates.shape)]
         exact = np.einsum("bd,bkd->bk", wanted, close)

@@ -5,7 +5,7 @@ many are drawn, and a draw written to a table replays the same picture.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -79,10 +79,6 @@ class PolicyDraws:
     def to(self, device: torch.device | str) -> "PolicyDraws":
         """Move all choices to a device."""
         return PolicyDraws(*(getattr(self, field.name).to(device) for field in fields(self)))
-
-    def with_lam(self, lam: Tensor) -> "PolicyDraws":
-        """Return the same choices with another share (B,) of the anchor."""
-        return replace(self, lam=lam)
 
 
 class PartnerIndex:

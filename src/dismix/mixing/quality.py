@@ -32,7 +32,7 @@ from dismix.mixing.engine import MixEngine
 from dismix.mixing.pairwise import mix_pairs
 from dismix.mixing.policies import mix_targets
 from dismix.mixing.policy_draws import GROUPS, POLICIES, PolicyDraws
-from dismix.progress import Progress
+from dismix.progress import Progress, steps_of
 
 Floats = NDArray[np.float64]
 #: Images (B, channels, H, W) in [-1, 1] on the CPU -> values (B,) or features (B, F).
@@ -293,14 +293,7 @@ def measure_mixes(
     methods = [*engine.policies("combined"), *beside]
     numbers: dict[str, dict[str, float]] = {}
     readings: dict[str, Readings] = {}
-    done = 0
-
-    def step() -> None:
-        nonlocal done
-        done += 1
-        if progress is not None:
-            progress("measuring mixes", done, len(methods) * len(LAMS))
-
+    step = steps_of(progress, "measuring mixes", len(methods) * len(LAMS))
     for method in methods:
         found = read_method(engine, train, method, pairs, reader, features=features, step=step)
         readings[method] = found

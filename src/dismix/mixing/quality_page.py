@@ -9,9 +9,8 @@ from torch import Tensor
 
 from dismix import atomic
 from dismix.data.manifest import read_manifest
-from dismix.errors import DisMixError
-from dismix.generator.images import SplitImages, load_split
-from dismix.generator.judge import SMALL, Judge, JudgeKind, train_judge
+from dismix.generator.images import load_split
+from dismix.generator.judge import Judge, ready_judge
 from dismix.mixing.encoding import encode_split, run_manifest
 from dismix.mixing.engine import MixEngine
 from dismix.mixing.quality import (
@@ -67,7 +66,7 @@ def write_quality(
     data, where = read_manifest(manifest or run_manifest(run)), torch.device(device)
     size = engine.model.image_size
     train = load_split(data, "train", size, device=where, cache=cache, progress=progress)
-    grader = _judge(judge, train, size, epochs, seed, progress)
+    grader = ready_judge(judge, train, size, epochs=epochs, seed=seed, progress=progress)
     reader, extract = judge_reader(grader), judge_features(grader)
     chosen = draw_rank_pairs(store.target.hard, pairs, seed)
     numbers, readings = measure_mixes(
@@ -103,40 +102,9 @@ def judge_features(judge: Judge) -> Reader:
 
     @torch.no_grad()
     def extract(images: Tensor) -> Floats:
-        pixels = (images.to(device).expand(-1, 3, -1, -1) + 1) / 2
-        features = judge.features((pixels - judge.mean) / judge.deviation)
-        pooled: Tensor = features.float().mean(dim=(2, 3))
-        return pooled.double().cpu().numpy()
+        return judge.pooled(images.to(device)).double().cpu().numpy()
 
     return extract
-
-
-def _judge(
-    file: str | Path | None,
-    train: SplitImages,
-    size: int,
-    epochs: int | None,
-    seed: int,
-    progress: Progress | None,
-) -> Judge:
-    device = train.target.probs.device
-    if file is not None and Path(file).is_file():
-        judge = Judge.load(file, device)
-        if judge.num_ranks != train.target.num_ranks:
-            raise DisMixError(
-                f"reads {judge.num_ranks} ranks, the data have {train.target.num_ranks}",
-                file=file,
-                cure="give the judge of these data, or none to train one",
-            )
-        return judge
-    kind: JudgeKind = "conv" if size <= SMALL else "vgg16"
-    # The guide has the training's seed; a judge must not be its twin.
-    judge = train_judge(
-        train, device, epochs=epochs, kind=kind, seed=seed + 1000, progress=progress
-    )
-    if file is not None:
-        judge.save(file)
-    return judge
 
 
 def table_lines(numbers: dict[str, dict[str, float]]) -> list[str]:

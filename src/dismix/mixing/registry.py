@@ -1,5 +1,6 @@
 """All mixers by name, with their paper, cost and needs; importing this loads no torch."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import signature
@@ -123,13 +124,8 @@ def create_mixer(name: str, num_ranks: int | None = None, **options: Any) -> "Mi
         >>> create_mixer("mixup", 5, alpha=0.4).p
         0.5
     """
+    check_options(name, options)
     kind = MIXERS[name].load()
-    known = _options(kind)
-    for option in options:
-        if option not in known:
-            raise DisMixError(
-                f"the mixer '{name}' has no option '{option}'", cure=near_names(option, known)
-            )
     try:
         return kind(num_ranks, **options)
     except (TypeError, ValueError) as error:
@@ -137,6 +133,16 @@ def create_mixer(name: str, num_ranks: int | None = None, **options: Any) -> "Mi
         raise DisMixError(
             f"the mixer '{name}' cannot use its options ({error})", cure="check their values"
         ) from error
+
+
+def check_options(name: str, options: Iterable[str]) -> None:
+    """Raise for the first option that a mixer does not have, and offer near ones."""
+    known = _options(MIXERS[name].load())
+    for option in options:
+        if option not in known:
+            raise DisMixError(
+                f"the mixer '{name}' has no option '{option}'", cure=near_names(option, known)
+            )
 
 
 def _options(kind: type) -> list[str]:

@@ -202,7 +202,8 @@ def draw_figure(
     engine = MixEngine.load(run, store.folder, device=device)
     training_rows(engine.model, data)
     if figure == "transition":
-        held_out = "test" if (data.table["split"] == "test").any() else "train"
+        present = {*data.table["split"]}
+        held_out = next(name for name in ("test", "val", "train") if name in present)
         split = load_split(
             data, held_out, engine.model.image_size, device=torch.device(device), cache=cache,
             progress=progress,

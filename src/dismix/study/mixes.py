@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from dismix.bench.sources import FULL, TRAINING
 from dismix.data.manifest import Manifest, read_manifest
 from dismix.data.store import ImageStore, build_store
 from dismix.data.store_settings import settings_for
@@ -107,9 +108,12 @@ def look_at_mixes(
         device: Where to decode.
         progress: Called while mixes are made.
     """
-    write_mixes(run, output, MEASURED, seed=0, device=device, progress=progress)
+    # Named, since the whole study may have been moved since the generator was trained.
+    write_mixes(
+        run, output, MEASURED, manifest=data / TRAINING, seed=0, device=device, progress=progress
+    )
     table = pd.read_csv(output / TABLE)
-    full = read_manifest(data / "manifest.csv")
+    full = read_manifest(data / FULL)
     train, held = full.split("train"), full.split("test")
     images = _store(train, size)
     finder = NearestTraining(images, equalized=train.meta.equalize)

@@ -166,6 +166,9 @@ def test_mistakes_are_named():
     voted, _ = simulate_annotators(manifest, seed=0)
     with pytest.raises(DisMixError, match="already has annotators"):
         simulate_annotators(voted, seed=0)
+    laws = {f"prob_{rank}": 0.2 for rank in range(5)}
+    with pytest.raises(DisMixError, match=r"soft labels \(prob_0 to prob_4\), which go before"):
+        simulate_annotators(manifest.with_table(manifest.table.assign(**laws)), seed=0)
     with pytest.raises(DisMixError, match="unknown preset '40'"):
         simulate_annotators(manifest, "40", seed=0)
     with pytest.raises(DisMixError, match=r"'flip_up': 1\.2 is no probability"):

@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dismix.data.annotators.variability import VariabilityReport, measure_variability
 from dismix.data.draws import image_keys, keyed_uniforms
+from dismix.data.laws import law_columns
 from dismix.errors import DisMixError
 from dismix.registry import near_names
 
@@ -198,6 +199,12 @@ def _rows_to_vote(manifest: "Manifest", upper: int) -> NDArray[np.bool_]:
             f"already has annotators ({', '.join(manifest.annotators)})",
             file=manifest.path,
             cure="simulate votes only where there is a single grade, or drop those columns",
+        )
+    if laws := law_columns(manifest.table):
+        raise DisMixError(
+            f"has soft labels ({laws[0]} to {laws[-1]}), which go before votes",
+            file=manifest.path,
+            cure="drop those columns",
         )
     if upper >= manifest.num_ranks:
         raise DisMixError(

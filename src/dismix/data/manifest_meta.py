@@ -1,0 +1,97 @@
+"""What holds for all images of a manifest, kept as ``<stem>.meta.json`` beside its table."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from dismix import atomic
+from dismix.errors import DisMixError
+from dismix.registry import near_names
+
+FITS = ("stretch", "pad", "crop")
+
+
+@dataclass(frozen=True)
+class ManifestMeta:
+    """What holds for all images of a manifest.
+
+    Attributes:
+        ranks: Names of the ranks, low to high.
+        equalize: Equalise histograms before training (the paper does so for KOA).
+        grey: Images have one channel and stay so.
+        bits: Bits in use of 16-bit grey files: 12 for 12-bit data, which would else be dark.
+        fit: How other proportions become square: "stretch" (the paper), "pad" or "crop".
+        source: Where the data come from.
+        notes: Free text: licence, choices made on import.
+    """
+
+    ranks: tuple[str, ...]
+    equalize: bool = False
+    grey: bool = False
+    bits: int = 16
+    fit: str = "stretch"
+    source: str = ""
+    notes: str = ""
+
+    def __post_init__(self) -> None:
+        if self.fit not in FITS:
+            raise DisMixError(f"unknown fit '{self.fit}'", cure=near_names(self.fit, [*FITS]))
+        if not 1 <= self.bits <= 16:
+            raise DisMixError(f"{self.bits} bits", cure="give 1 to 16, the bits in use")
+
+
+def meta_path(path: Path) -> Path:
+    """Return the path of a manifest's meta file."""
+    return path.with_suffix(".meta.json")
+
+
+_META_KINDS = {
+    "equalize": "true or false", "grey": "true or false", "bits": "a whole number",
+    "fit": "stretch, pad or crop", "source": "text", "notes": "text",
+}  # fmt: skip
+
+
+def read_meta(path: Path) -> ManifestMeta | None:
+    """Read the meta file beside a manifest, or return None when there is none."""
+    file = meta_path(path)
+    if not file.is_file():
+        return None
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise TypeError("it is no object")
+        ranks = content["ranks"]
+        if not isinstance(ranks, list) or len(ranks) < 2:
+            raise TypeError("'ranks' must list at least two names")
+        for name, words in _META_KINDS.items():
+            default = getattr(ManifestMeta, name)
+            # By type, since any other text, "no" too, would count as true.
+            if type(content.get(name, default)) is not type(default):
+                raise TypeError(f"'{name}' must be {words}, not {content[name]!r}")
+        return ManifestMeta(**{**content, "ranks": tuple(str(r) for r in ranks)})
+    except (ValueError, KeyError, TypeError, DisMixError) as error:
+        raise DisMixError(
+            f"is not a manifest's meta file ({error})",
+            file=file,
+            cure='it needs {"ranks": ["low", ..., "high"]}; delete it to infer the ranks',
+        ) from error
+
+
+def write_meta(meta: ManifestMeta, path: Path) -> None:
+    """Write the meta file beside a manifest, atomically."""
+    atomic.write_json(meta_path(path), {**asdict(meta), "ranks": [*meta.ranks]})
+
+
+def refuse_bad_ranks(ranks: tuple[str, ...], path: Path | None = None) -> None:
+    """Raise for names that occur twice, and for fewer than two."""
+    twice = sorted({name for name in ranks if ranks.count(name) > 1})
+    if twice:
+        raise DisMixError(
+            f"two ranks are called '{twice[0]}'", file=path, cure="give each rank its own name"
+        )
+    if len(ranks) < 2:
+        raise DisMixError(
+            f"an ordinal scale needs at least 2 ranks, got {', '.join(ranks) or 'none'}",
+            file=path,
+            cure="name all ranks, also those that no image has",
+        )

@@ -1,0 +1,90 @@
+"""What a grader says about images, whatever its method: a law, a rank, a decision."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Grades:
+    """What a grader says about B images.
+
+    Attributes:
+        probabilities: (B, C), rows sum to one.
+        rank: (B,) float, the method's own point estimate.
+        label: (B,) long, by the method's decision rule.
+        uncertainty: (B,) or None, in the method's own unit; larger is less certain.
+    """
+
+    probabilities: Tensor
+    rank: Tensor
+    label: Tensor
+    uncertainty: Tensor | None = None
+
+    @classmethod
+    def from_probabilities(
+        cls,
+        probabilities: Tensor,
+        *,
+        rule: Literal["argmax", "round"] = "argmax",
+        uncertainty: Tensor | None = None,
+    ) -> "Grades":
+        """Take the expected rank, and the most probable or the nearest rank as decision.
+
+        Example:
+            >>> law = torch.tensor([[0.45, 0.1, 0.45, 0.0]])
+            >>> Grades.from_probabilities(law, rule="round").label.tolist()
+            [1]
+        """
+        rank = expected_rank(probabilities)
+        if rule == "argmax":
+            label = probabilities.argmax(-1)
+        else:
+            label = nearest_rank(rank, probabilities.shape[-1])
+        return cls(probabilities, rank, label, uncertainty)
+
+    @staticmethod
+    def cat(parts: Iterable["Grades"]) -> "Grades":
+        """Concatenate along the batch."""
+        listed = list(parts)
+        unsure = [p.uncertainty for p in listed if p.uncertainty is not None]
+        return Grades(
+            torch.cat([p.probabilities for p in listed]),
+            torch.cat([p.rank for p in listed]),
+            torch.cat([p.label for p in listed]),
+            torch.cat(unsure) if len(unsure) == len(listed) else None,
+        )
+
+    def to(self, device: torch.device | str) -> "Grades":
+        """Move to a device."""
+        unsure = None if self.uncertainty is None else self.uncertainty.to(device)
+        return Grades(
+            self.probabilities.to(device), self.rank.to(device), self.label.to(device), unsure
+        )
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+
+def expected_rank(probabilities: Tensor) -> Tensor:
+    """Return the mean rank (B,) of laws (B, C).
+
+    Example:
+        >>> expected_rank(torch.tensor([[0.25, 0.5, 0.25]]))
+        tensor([1.])
+    """
+    ranks = torch.arange(probabilities.shape[-1], device=probabilities.device)
+    return (probabilities.float() * ranks).sum(-1)
+
+
+def nearest_rank(rank: Tensor, num_ranks: int) -> Tensor:
+    """Round half up to a whole rank 0..C-1; ``round`` would send 0.5 and 2.5 to even ranks.
+
+    Example:
+        >>> nearest_rank(torch.tensor([-0.2, 0.5, 2.5, 9.0]), 4)
+        tensor([0, 1, 3, 3])
+    """
+    return (rank.float() + 0.5).floor().clamp(0, num_ranks - 1).long()

@@ -1,0 +1,60 @@
+"""What a mixer may ask about the images: the grader in training, or a saliency."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from dismix.errors import DisMixError
+from dismix.labels import OrdinalTarget
+
+LossFn = Callable[[nn.Module, Tensor, Any], Tensor]
+SaliencyFn = Callable[[Tensor, Any], Tensor]
+
+
+@dataclass(frozen=True)
+class ModelAccess:
+    """What a mixer may ask about the images, for those that look for what matters in them.
+
+    Attributes:
+        model: The grader in training.
+        loss_fn: ``loss_fn(model, images, targets)`` -> scalar, the grader's own loss.
+        saliency_fn: ``saliency_fn(images, targets)`` -> (B, H, W), instead of both.
+        as_target: Whether these get an ``OrdinalTarget`` (as the caller gave) or (B, C).
+        saliency_scale: Size of the images in the gradient pass, as a share of their own.
+    """
+
+    model: nn.Module | None = None
+    loss_fn: LossFn | None = None
+    saliency_fn: SaliencyFn | None = None
+    as_target: bool = False
+    saliency_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.saliency_scale <= 1:
+            raise DisMixError(
+                f"saliency_scale is {self.saliency_scale}", cure="give a share above 0, at most 1"
+            )
+
+    def shown(self, target: OrdinalTarget) -> Tensor | OrdinalTarget:
+        """Return targets in the form in which the caller gave them."""
+        return target if self.as_target else target.probs
+
+    def overridden(
+        self,
+        model: nn.Module | None,
+        loss_fn: LossFn | None,
+        saliency_fn: SaliencyFn | None,
+        *,
+        as_target: bool,
+    ) -> "ModelAccess":
+        """Return what was given at a call, else what is here."""
+        return replace(
+            self,
+            model=model if model is not None else self.model,
+            loss_fn=loss_fn or self.loss_fn,
+            # A model named at the call wins over a saliency named at construction.
+            saliency_fn=saliency_fn or (self.saliency_fn if model is None else None),
+            as_target=as_target,
+        )

@@ -1,0 +1,48 @@
+"""Records: codes in their smallest form, exact in every form."""
+
+import numpy as np
+import pytest
+import torch
+from tests.mixing.toy_run import FORMS, toy_generator
+
+from dismix.generator.model import Generator
+from dismix.mixing.records import make_records, read_records, record_type
+
+
+@pytest.mark.parametrize("form", list(FORMS))
+def test_codes_come_back_bit_for_bit(form: str) -> None:
+    model = toy_generator(1, **FORMS[form])
+    rng = torch.Generator().manual_seed(0)
+    images = torch.rand(5, 1, 32, 32, generator=rng) * 2 - 1
+    levels = torch.rand(5, 4, generator=rng).sort(1, descending=True).values
+    with torch.no_grad():
+        latents, codes = model.latents(images), model.encode(images, levels)
+        records = make_records(model, images, levels)
+        raw = torch.from_numpy(records.view(np.uint8).reshape(5, -1).copy())
+        found = read_records(model, raw)
+    torch.testing.assert_close(found.codes.ordinal, codes.ordinal, rtol=0, atol=1e-6)
+    assert torch.equal(found.codes.nonordinal, codes.nonordinal)
+    if found.z is not None:
+        assert torch.equal(found.z, latents.ordinal.half().float())
+
+
+def test_the_papers_shape_takes_four_kibibytes_and_eight_for_z() -> None:
+    model = toy_generator()
+    sizes = {
+        form: record_type(toy_generator(**FORMS[form])).itemsize
+        for form in ("indices", "rank_only", "single", "soft_rank_only", "many_codes")
+    }
+    assert sizes["rank_only"] == 64 + 1
+    assert sizes["indices"] == 64 + 64 + 64 * 4 * 2
+    assert sizes["single"] == 64
+    assert sizes["soft_rank_only"] == 64 + 4 * 4
+    assert sizes["many_codes"] == 64 * 2 + 64 * 4 + 64 * 4 * 2
+    paper = Generator.__new__(Generator)
+    torch.nn.Module.__init__(paper)
+    paper.config = model.config.__class__(num_ranks=5)
+    paper.latent_size = 32
+    paper.quantize_ordinal = model.quantize_ordinal
+    kind = record_type(paper)
+    assert kind.fields is not None
+    assert kind["ordinal"].itemsize + kind["nonordinal"].itemsize == 4096
+    assert kind["z"].itemsize == 8192
