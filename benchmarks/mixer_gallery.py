@@ -83,7 +83,8 @@ def main() -> None:
         mix = create_mixer(name, data.target.num_ranks, p=1.0, seed=args.seed, **rule, **sources)
         mixed, _, info = mix(images, target, return_info=True)
         table.append(pictures(mixed[0::2], args.shown))
-        captions.append((name, f"lam {float(info.lam[0::2].mean()):.2f} on average"))
+        share = f"lam {float(info.lam[0::2].mean()):.2f} on average"
+        captions.append((name, "of all images" if name == "comixup" else share))
     save_picture(picture_grid(table, captions, args.shown), args.output)
     print(args.output)
 

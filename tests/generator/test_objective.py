@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from dismix.errors import DisMixError
 from dismix.generator.guide import Guide
-from dismix.generator.recipe import TERMS
 from dismix.generator.step_draws import draw_step, with_gains
+from dismix.generator.terms import TERMS
 from dismix.generator.training import Training
 
 

@@ -6,8 +6,9 @@ import pytest
 
 from dismix.errors import DisMixError
 from dismix.generator.config import GeneratorConfig
-from dismix.generator.recipe import DEFAULT, PAPER, PAPER_TERMS, TERMS, named_recipe, with_settings
+from dismix.generator.recipe import DEFAULT, PAPER, named_recipe, with_settings
 from dismix.generator.start_run import choose_recipe
+from dismix.generator.terms import PAPER_TERMS, TERMS
 
 
 def test_none_is_a_word_where_it_is_a_choice() -> None:

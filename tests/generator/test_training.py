@@ -29,13 +29,13 @@ def _killed(run: Path, at: int) -> None:
         if done >= at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    train_toy(run, toy_recipe(adversary_steps=2, plain=0.34), progress=die)
+    train_toy(run, toy_recipe(adversary_steps=2, plain=0.34, polish=0.34), progress=die)
 
 
 @pytest.mark.parametrize("at", [1, 6])
 def test_a_killed_run_ends_with_the_same_bits(tmp_path: Path, at: int) -> None:
     torch.set_num_threads(1)
-    recipe = toy_recipe(adversary_steps=2, plain=0.34)
+    recipe = toy_recipe(adversary_steps=2, plain=0.34, polish=0.34)
     train_toy(tmp_path / "whole", recipe)
     child = multiprocessing.get_context("fork").Process(target=_killed, args=(tmp_path / "cut", at))
     child.start()
@@ -125,6 +125,38 @@ def test_plain_epochs_leave_the_discriminator_alone(tmp_path: Path) -> None:
     assert unchanged()
     steps(images, levels, 1, 0, 0.5)
     assert not unchanged()
+
+
+def test_polishing_teaches_the_decoder_alone(tmp_path: Path) -> None:
+    recipe = toy_recipe(epochs=3, polish=0.34, mix_realism=0.1)
+    fresh, learned = toy_training(recipe), toy_training(recipe)
+    steps = Steps(learned, make_accelerator(cpu=True))
+    split = toy_split(8)
+    images, levels = split.images(torch.arange(8), "cpu"), split.target.levels
+    parts = steps(images, levels, 2, 0, 0.67)
+    changed = {
+        name.split(".")[0]
+        for (name, one), two in zip(
+            fresh.model.named_parameters(), learned.model.parameters(), strict=True
+        )
+        if not torch.equal(one, two)
+    }
+    assert changed == {"decoder", "post_quant_conv"}
+    assert {"reconstruct", "realism", "mix_realism"} <= parts.keys()
+    assert not {"rank_ordinal", "rank_nonordinal", "quantize_nonordinal"} & parts.keys()
+
+
+def test_polishing_starts_the_learning_rate_once_more() -> None:
+    recipe = toy_recipe(epochs=10, polish=0.2, lr=1.0, schedule="cosine", warmup=0.0)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+
+    def rate(share: float) -> float:
+        set_lr(optimizer, recipe, share)
+        return float(optimizer.param_groups[0]["lr"])
+
+    assert [round(rate(x), 3) for x in (0.0, 0.4, 0.799, 0.8, 0.9, 1.0)] == [
+        1.0, 0.5, 0.0, 0.5, 0.25, 0.0,
+    ]  # fmt: skip
 
 
 def test_a_batch_that_processes_cannot_share(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from dismix.errors import DisMixError
 from dismix.generator.codebook import Codebook
 from dismix.generator.images import SplitImages
 from dismix.generator.processes import agree, share
-from dismix.generator.recipe import TERMS
 from dismix.generator.step_draws import step_rng
+from dismix.generator.terms import TERMS
 
 if TYPE_CHECKING:
     from dismix.generator.training import Training
@@ -95,7 +95,8 @@ def tend_codebooks(
     }
     rng = step_rng(training.seed, epoch + 1, 2**20)
     # Codes born near the end would have no time to find their place.
-    revive = training.recipe.revive and epoch + 1 < 0.8 * training.recipe.epochs
+    learning = training.recipe.epochs - training.recipe.polish_epochs
+    revive = training.recipe.revive and epoch + 1 < 0.8 * learning
     queries = _queries(training, train, rng, device) if revive else {}
     for name, book in books.items():
         if book is None:

@@ -22,8 +22,9 @@ from dismix.generator.losses import (
 )
 from dismix.generator.model import Analysis, Generator
 from dismix.generator.perceptual import LPIPS
-from dismix.generator.recipe import PLAIN_TERMS, TERMS, Recipe
+from dismix.generator.recipe import Recipe
 from dismix.generator.step_draws import StepDraws, cropped, levels_of_ranks
+from dismix.generator.terms import PHASE_TERMS, TERMS, Phase
 
 CONTROL_TERMS = (
     "control", "guide", "control_realism", "cycle_nonordinal", "cycle_ordinal", "keep", "stay",
@@ -95,7 +96,7 @@ class GeneratorObjective(nn.Module):
         draws: StepDraws,
         reversal: Tensor,
         realism: Tensor,
-        plain: bool = False,
+        phase: Phase = "part",
     ) -> tuple[dict[str, Tensor], tuple[Tensor, Tensor, Tensor]]:
         """Return the loss dict and, for the critics, made images, their levels and z_n.
 
@@ -105,20 +106,23 @@ class GeneratorObjective(nn.Module):
             draws: Random choices of the step.
             reversal: 0-d, strength of the push against rank in z_n.
             realism: 0-d, scale of the realism terms, 0 before the discriminator joins.
-            plain: Only rebuild the images, see `Recipe.plain`.
+            phase: What the epoch is for, see `Recipe.phase`.
         """
         critics = self._judges[0]
         assert isinstance(critics, Critics)
-        out = self.model(
-            images, levels, draws.uncond,
-            reversal=reversal if self.recipe.adversary == "reversal" else 0.0,
-        )  # fmt: skip
-        terms = out.terms(levels)
-        self._unlabelled(terms, out, levels)
-        if len(critics.adversaries) and not plain:
-            prior = self.prior.expand_as(levels)
-            terms["rank_nonordinal"] = reversal * critics.read(out.nonordinal.codes, prior)
-        asked, shown = self._asked(out, levels, draws, plain)
+        plain = phase == "plain"
+        # Polishing takes the codes as they are.
+        with torch.set_grad_enabled(torch.is_grad_enabled() and phase != "polish"):
+            out = self.model(
+                images, levels, draws.uncond,
+                reversal=reversal if self.recipe.adversary == "reversal" else 0.0,
+            )  # fmt: skip
+            terms = out.terms(levels)
+            self._unlabelled(terms, out, levels)
+            if len(critics.adversaries) and not plain:
+                prior = self.prior.expand_as(levels)
+                terms["rank_nonordinal"] = reversal * critics.read(out.nonordinal.codes, prior)
+            asked, shown = self._asked(out, levels, draws, plain)
         # All pictures of the step in one call: small batches leave a card waiting.
         pictures = self.model.decode(Codes.cat([*asked.values()]))
         made = dict(
@@ -136,7 +140,7 @@ class GeneratorObjective(nn.Module):
         fixed = {name: self.recipe.weight(name) for name in self.names}
         if "quantize" in fixed:
             fixed["quantize"] = self.recipe.weight("quantize_nonordinal")
-        names = [name for name in self.names if not plain or name in PLAIN_TERMS]
+        names = [name for name in self.names if name in PHASE_TERMS[phase]]
         parts = combine({name: terms[name] for name in names}, self.weigh or fixed)
         return parts, (pictures.detach(), targets, out.nonordinal.codes.detach())
 

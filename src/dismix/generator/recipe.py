@@ -18,6 +18,7 @@ from typing import Any, Literal, cast, get_args, get_type_hints
 from dismix.errors import DisMixError
 from dismix.generator.config import GeneratorConfig
 from dismix.generator.heads import Reader
+from dismix.generator.terms import PAPER_TERMS, TERMS, Phase
 from dismix.registry import near_names
 
 Adversary = Literal["reversal", "confusion"]
@@ -56,6 +57,9 @@ class Recipe:
         reversal_start: Share of training before it begins to rise, after ``plain``.
         plain: Share of the epochs, at the start, that learn to rebuild images and to read ranks
             from z_o, and nothing else: cheap steps, and codes worth separating.
+        polish: Share of the epochs, at the end, that teach the decoder alone: codes stay what
+            they are, and with them what they tell of the rank; detail that parting cost may
+            come back. The learning rates start once more, at half.
         discriminator_start: Share of training before the realism term joins, after ``plain``.
         discriminator_width: Channels of its first convolution.
         discriminator_layers: Its strided convolutions.
@@ -105,6 +109,7 @@ class Recipe:
     reversal_ramp: float = 0.3
     reversal_start: float = 0.0
     plain: float = 0.0
+    polish: float = 0.0
     discriminator_start: float = 0.0
     discriminator_width: int = 64
     discriminator_layers: int = 3
@@ -137,6 +142,23 @@ class Recipe:
         return min(round(self.plain * self.epochs), self.epochs - 1)
 
     @property
+    def polish_epochs(self) -> int:
+        """Epochs at the end that teach the decoder alone; one before them parts the codes."""
+        return min(round(self.polish * self.epochs), self.epochs - self.plain_epochs - 1)
+
+    def phase(self, epoch: int) -> Phase:
+        """Return what an epoch, counted from 0, is for.
+
+        Example:
+            >>> recipe = Recipe(epochs=5, plain=0.4, polish=0.2)
+            >>> [recipe.phase(epoch) for epoch in range(5)]
+            ['plain', 'plain', 'part', 'part', 'polish']
+        """
+        if epoch < self.plain_epochs:
+            return "plain"
+        return "polish" if epoch >= self.epochs - self.polish_epochs else "part"
+
+    @property
     def adversary_kinds(self) -> tuple[Reader, ...]:
         """The separate adversaries."""
         kinds = self.adversaries.split("+")
@@ -147,42 +169,6 @@ class Recipe:
                 )
         return cast(tuple[Reader, ...], tuple(kinds))
 
-
-#: The generator's terms: name -> what it asks for.
-TERMS = {
-    "reconstruct": "squared error of the reconstruction",
-    "perceptual": "LPIPS of the reconstruction",
-    "seen": "the frozen grader sees in the reconstruction what it sees in the image",
-    "realism": "the discriminator takes the reconstruction for real",
-    "quantize_ordinal": "features and ordinal codes meet",
-    "quantize_nonordinal": "features and non-ordinal codes meet",
-    "quantize": "features and codes meet (one codebook)",
-    "rank_ordinal": "rank can be read from z_o",
-    "rank_unlabelled": "rank can be read from z_o encoded without its label",
-    "rank_predicted": "the label predicted in place of a missing one is right",
-    "rank_nonordinal": "rank cannot be read from z_n",
-    "similarity": "z_o and z_n are orthogonal",
-    "rank_fake": "the discriminator reads the image's rank from its reconstruction",
-    "control": "the discriminator reads the asked rank from a decoding at another rank",
-    "guide": "a frozen grader reads the asked rank from a decoding at another rank",
-    "control_realism": "the discriminator takes that decoding for real",
-    "cycle_nonordinal": "z_n is the same in that decoding as in the image",
-    "cycle_ordinal": "re-encoding that decoding without label gives the asked rank",
-    "stay": "that decoding stays close to the image, pixel by pixel",
-    "mix": "the frozen grader reads the image's rank though another's z_n is mixed in",
-    "mix_realism": "the discriminator takes that mix for real",
-    "mix_keep": "that mix has the mean colours of what z_n was mixed of, in 16 x 16 cells",
-    "keep": "that decoding keeps the mean colours of 16 x 16 cells: lesions, no tint",
-}
-#: What the `Recipe.plain` epochs learn.
-PLAIN_TERMS = (
-    "reconstruct", "perceptual", "seen", "quantize_ordinal", "quantize_nonordinal", "quantize",
-    "rank_ordinal", "rank_unlabelled", "rank_predicted", "similarity",
-)  # fmt: skip
-PAPER_TERMS = (
-    "reconstruct", "perceptual", "realism", "quantize_ordinal", "quantize_nonordinal",
-    "rank_ordinal", "rank_nonordinal", "similarity",
-)  # fmt: skip
 
 PAPER = Recipe(
     epochs=400, batch_size=11, lr=1e-5, lr_critic=1e-5, schedule="constant", warmup=0.0,

@@ -17,6 +17,7 @@ from dismix.generator.graphs import StepGraph
 from dismix.generator.recipe import Recipe
 from dismix.generator.reversal import reversal_ramp
 from dismix.generator.step_draws import StepDraws, draw_step, step_rng, with_gains
+from dismix.generator.terms import PHASE_TERMS, Phase
 from dismix.transfer import onto
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class StepInput:
         realism: 0-d scale of the realism terms.
         slot: (1,) where this batch's codes are remembered.
         picks: (n,) which remembered ones are read again.
-        plain: Only rebuild the images, see `Recipe.plain`.
+        phase: What the epoch is for, see `Recipe.phase`.
     """
 
     images: Tensor
@@ -48,7 +49,7 @@ class StepInput:
     realism: Tensor
     slot: Tensor
     picks: Tensor
-    plain: bool
+    phase: Phase
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -91,10 +92,10 @@ class Steps:
             self.objective = accelerator.prepare_model(training.objective)
             self.critics = accelerator.prepare_model(training.critics)
         replay = training.recipe.graphs and accelerator.device.type == "cuda" and not several
-        #: By whether steps are plain: two kinds of steps are two graphs.
+        #: By phase: steps of other terms are another graph.
         self.graphs = {
-            plain: StepGraph(self.take, training.recipe.batch_size)
-            for plain in (False, True)
+            phase: StepGraph(self.take, training.recipe.batch_size)
+            for phase in PHASE_TERMS
             if replay
         }
 
@@ -113,7 +114,7 @@ class Steps:
         given = self.prepare(images, levels, epoch, step, share)
         for optimizer in self.training.optimizers.values():
             set_lr(optimizer, self.training.recipe, share)
-        parts = self.graphs.get(given.plain, self.take)(given)
+        parts = self.graphs.get(given.phase, self.take)(given)
         self.training.average.update()
         return parts
 
@@ -142,7 +143,7 @@ class Steps:
             torch.full((), float(apart >= recipe.discriminator_start), device=device),
             onto(slot, device),
             onto(picks, device),
-            epoch < recipe.plain_epochs,
+            recipe.phase(epoch),
         )
 
     def _remembered(self, batch: int, step: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -164,15 +165,16 @@ class Steps:
         training.critics.requires_grad_(False)
         with accelerator.autocast():
             parts, seen = self.objective(
-                given.images, given.levels, given.draws, given.ramp, given.realism, given.plain
+                given.images, given.levels, given.draws, given.ramp, given.realism, given.phase
             )
         norm = self._descend("generator", parts["loss"], training.objective)
         training.critics.requires_grad_(True)
         critics: dict[str, Tensor] = {}
-        if not given.plain or len(training.critics.adversaries):
+        plain = given.phase == "plain"
+        if not plain or len(training.critics.adversaries):
             with accelerator.autocast():
                 # Adversaries learn to read the codes before these have to hide anything.
-                real = None if given.plain else given.images
+                real = None if plain else given.images
                 critics = self.critics(real, given.levels, *seen)
             self._descend("critics", critics["loss"], training.critics)
             critics["critic_loss"] = critics.pop("loss")
@@ -217,11 +219,13 @@ def set_lr(optimizer: torch.optim.Optimizer, recipe: Recipe, share: float) -> No
         recipe: Schedule and warm-up.
         share: Share of the training that is done.
     """
-    scale = 1.0
+    scale, end = 1.0, 1 - recipe.polish_epochs / recipe.epochs
     if recipe.warmup and share < recipe.warmup:
         scale = (share + 1e-4) / (recipe.warmup + 1e-4)
+    elif recipe.polish_epochs and share >= end:
+        scale = 0.5 * _fallen(share - end, 1 - end)
     elif recipe.schedule == "cosine":
-        scale = 0.5 * (1 + math.cos(math.pi * (share - recipe.warmup) / (1 - recipe.warmup)))
+        scale = _fallen(share - recipe.warmup, end - recipe.warmup)
     for group in optimizer.param_groups:
         rate = group["lr"]
         group.setdefault("first_lr", float(rate))
@@ -231,3 +235,8 @@ def set_lr(optimizer: torch.optim.Optimizer, recipe: Recipe, share: float) -> No
             rate.fill_(wanted)
         else:
             group["lr"] = wanted
+
+
+def _fallen(done: float, whole: float) -> float:
+    """Return half a cosine's way from 1 to 0."""
+    return 0.5 * (1 + math.cos(math.pi * done / whole))

@@ -35,7 +35,7 @@ from dismix.generator.images import SplitImages
 from dismix.generator.model import Generator
 from dismix.generator.objective import GeneratorObjective
 from dismix.generator.perceptual import LPIPS
-from dismix.generator.recipe import TERMS, Recipe
+from dismix.generator.recipe import Recipe
 from dismix.generator.run_log import RunLog
 from dismix.generator.starting import (
     start_from_data,
@@ -44,6 +44,7 @@ from dismix.generator.starting import (
 )
 from dismix.generator.step_draws import step_rng
 from dismix.generator.steps import Steps
+from dismix.generator.terms import TERMS
 from dismix.generator.validation import Reader, validate
 from dismix.progress import Progress
 
