@@ -118,9 +118,12 @@ def _with_rows(draws: DisMixDraws, rows: Tensor) -> DisMixDraws:
     )  # fmt: skip
 
 
-def test_rows_known_and_unknown_in_one_batch(toy_run):
-    images, target, _rows = batch(toy_run, 6)
-    mix = DisMix.load(toy_run, p=1.0, turn=False)
+@pytest.mark.parametrize("form", ["indices", "rank_only", "soft_rank_only", "unconditioned"])
+def test_rows_known_and_unknown_in_one_batch(form, tmp_path):
+    run = make_run(tmp_path, toy_generator(2, **FORMS[form]), train=20)
+    encode_split(run, cache=tmp_path / "cache")
+    images, target, _rows = batch(run, 6)
+    mix = DisMix.load(run, p=1.0, turn=False)
     draws = mix.draw(images, target)
     whole = mix.replay(images, target, draws, mix.access()).images
     partly = torch.tensor([0, -1, 2, -1, -1, 5])

@@ -20,7 +20,7 @@ from dismix.generator.model import Generator
 from dismix.labels import OrdinalTarget
 from dismix.mixing.encoding import generator_digest, inference, open_store
 from dismix.mixing.fixed_sizes import B, in_fixed_sizes
-from dismix.mixing.latents import LatentStore, Sources, conditions
+from dismix.mixing.latents import LatentStore, Sources, conditions, keeps_z
 from dismix.mixing.policies import mix_codes
 from dismix.mixing.policy_draws import GENERATE_AND_MIX, PolicyDraws, named_policies
 
@@ -110,7 +110,9 @@ class MixEngine:
             levels = target.levels.to(self.device)
             latents = self._latents(images.to(self.device).float())
             ordinal, nonordinal = self.model.quantized(latents, levels)
-            return Sources(Codes(ordinal.codes, nonordinal.codes), latents.ordinal.float())
+            # As from the store, since a batch may hold images of both kinds.
+            z = latents.ordinal.float() if keeps_z(self.model) else None
+            return Sources(Codes(ordinal.codes, nonordinal.codes), z)
 
     def stored(self, rows: Tensor) -> Sources:
         """Return codes (B) of stored images."""

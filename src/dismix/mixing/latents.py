@@ -68,6 +68,11 @@ def conditions(model: Generator) -> bool:
     return model.quantize_ordinal is not None and model.quantize_ordinal.condition is not None
 
 
+def keeps_z(model: Generator) -> bool:
+    """Tell whether z is needed to ask for another rank; a rank-only code does not look at it."""
+    return conditions(model) and not model.config.rank_only
+
+
 def record_type(model: Generator) -> np.dtype[Any]:
     """Return what a generator stores of an image.
 
@@ -86,7 +91,7 @@ def record_type(model: Generator) -> np.dtype[Any]:
         else:
             fields.append(("ordinal", _index_type(config.ordinal_codes), (side, side)))
     fields.append(("nonordinal", _index_type(config.nonordinal_codes), (size, size)))
-    if conditions(model) and not config.rank_only:
+    if keeps_z(model):
         fields.append(("z", "<f2", (config.ordinal_width, grid, grid)))
     return np.dtype(fields)
 
