@@ -198,10 +198,6 @@ def train_generator(
     accelerator = make_accelerator(cpu=cpu)
     if accelerator.is_main_process:
         _claim(run, plan.described, resume)
-        usual = arch == "tiny" and recipe == "default" and "epochs" not in (settings or {})
-        note = length_note(len(data.split("train")), chosen) if usual else ""
-        if note:
-            warnings.warn(note, stacklevel=2)
     accelerator.wait_for_everyone()
     pixels = _pixels(config)
     splits = {
@@ -210,6 +206,10 @@ def train_generator(
         )
         for name in ("train", "val")
     }
+    usual = arch == "tiny" and recipe == "default" and "epochs" not in (settings or {})
+    note = length_note(len(splits["train"]), chosen) if usual else ""
+    if note and accelerator.is_main_process:
+        warnings.warn(note, stacklevel=2)
     perceptual = None
     if chosen.weight("perceptual") > 0:
         perceptual = LPIPS.pretrained().to(accelerator.device)
