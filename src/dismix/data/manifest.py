@@ -224,7 +224,7 @@ def make_manifest(
         tops = [table[c].max() for c in grade_columns if table[c].notna().any()]
         largest = int(max([*tops, len(law_columns(table)) - 1]))
         meta = ManifestMeta(ranks=tuple(str(rank) for rank in range(max(largest, 1) + 1)))
-    return Manifest(table, meta, Path(root).absolute(), path, lines)
+    return Manifest(table, meta, _placed(Path(root)), path, lines)
 
 
 def read_manifest(path: str | Path) -> Manifest:
@@ -265,7 +265,7 @@ def write_manifest(manifest: Manifest, path: str | Path) -> None:
         require_pyarrow(path)
     if path.is_dir():
         raise DisMixError("is a folder", file=path, cure=f"name a file: {path / 'manifest.csv'}")
-    folder = path.parent.absolute()
+    folder = _placed(path.parent)
     table = manifest.table.copy()
     table["image"] = [_relative(p, folder) for p in manifest.image_paths]
     meta = {**asdict(manifest.meta), "ranks": [*manifest.meta.ranks]}
@@ -337,6 +337,14 @@ def _refuse_bad_ranks(ranks: tuple[str, ...], path: Path | None) -> None:
             file=path,
             cure="name all ranks, also those that no image has",
         )
+
+
+def _placed(folder: Path) -> Path:
+    """Return an absolute folder without "..", which would hide that one lies in the other.
+
+    Links stay as they are where possible: what they point to may move.
+    """
+    return folder.resolve() if ".." in folder.parts else folder.absolute()
 
 
 def _relative(path: Path, folder: Path) -> str:
