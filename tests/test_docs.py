@@ -35,6 +35,8 @@ SHORTER = {
     "--size 64 --epochs 20 -q": "--size 64 --epochs 1 --batch-size 20 --cpu -q",
     "--epochs 20 --mix": "--epochs 1 --batch-size 20 --cpu --mix",
 }
+#: What trainings say that were made so short.
+SHORT_SAYS = "note: all images were given one and the same grade"
 #: Pages that train the same small generator share it: command -> (run folder, output).
 TRAINED: dict[str, tuple[Path, str]] = {}
 CHECKER = doctest.OutputChecker()
@@ -87,6 +89,7 @@ def _make_mistakes(folder: Path) -> None:
 
 def run(command: str, folder: Path) -> str:
     """Run a shell line in the present folder; our own commands in this process, for speed."""
+    given = command
     for long, short in SHORTER.items():
         command = command.replace(long, short)
     words = shlex.split(command)
@@ -106,6 +109,7 @@ def run(command: str, folder: Path) -> str:
     with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text), leaving:
         main()
     lines = text.getvalue().replace(str(folder) + "/", "").split("\n")
+    lines = [line for line in lines if command == given or not line.startswith(SHORT_SAYS)]
     output = "\n".join(line.rstrip() for line in lines)
     if command.startswith("dismix generator train knees -o runs/knees --arch tiny --set epochs=1"):
         TRAINED[command] = folder / "runs" / "knees", output

@@ -13,6 +13,18 @@ def test_bar_shows_stage_and_counts_on_stderr(capsys):
     assert "4/4" in captured.err
 
 
+def test_counts_and_time_stay_whole_on_a_narrow_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with bar() as progress:
+        progress(
+            "training | loss 1.37 (seen 0.2x1.55 reconstruct 20x0.0141)  51 images/s", 660, 660
+        )
+    shown = capsys.readouterr().err
+    assert "660/660 0:00:00" in shown
+    assert "━" * 6 in shown
+    assert "training | loss 1.37" in shown
+
+
 def test_quiet_bar_draws_nothing(capsys):
     with bar(quiet=True) as progress:
         progress("reading", 1, 1)

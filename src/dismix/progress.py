@@ -9,6 +9,8 @@ Progress = Callable[[str, int, int], None]
 
 Text behind " | " in the stage may change from call to call: losses, rates.
 """
+#: Columns that a bar keeps when a long stage shares its line, and those of time and gaps.
+_BAR, _TIME = 8, 11
 
 
 def steps_of(progress: Progress | None, stage: str, total: int) -> Callable[[], None]:
@@ -62,12 +64,29 @@ def bar(*, quiet: bool = False) -> Iterator[Progress]:
         # Started late, so that an error before any work leaves no empty line.
         display.start()
         key = stage.split(" | ", maxsplit=1)[0]
+        words = fitted(stage, total, console.width)
         if key not in tasks:
-            tasks[key] = display.add_task(stage, total=total)
-        display.update(tasks[key], description=stage, completed=done, total=total)
+            tasks[key] = display.add_task(words, total=total)
+        display.update(tasks[key], description=words, completed=done, total=total)
 
     try:
         yield update
     finally:
         if tasks:
             display.stop()
+
+
+def fitted(stage: str, total: int, width: int) -> str:
+    """Cut a stage's text so that bar, counts and time keep their place on the line.
+
+    Args:
+        stage: What is shown before the bar.
+        total: Largest count.
+        width: Columns of the terminal.
+
+    Example:
+        >>> fitted("training | loss 1.37 (seen 0.2x1.55)", 660, 53)
+        'training | loss 1.37 (seen…'
+    """
+    room = width - _BAR - _TIME - 2 * len(str(total)) - 1
+    return stage if len(stage) <= room else stage[: max(room - 1, 1)].rstrip() + "…"

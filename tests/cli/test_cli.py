@@ -393,3 +393,12 @@ def test_one_process_speaks_for_all(monkeypatch):
     assert not one_of_many()
     monkeypatch.setenv("RANK", "3")
     assert one_of_many()
+
+
+def test_ctrl_c_is_said_in_one_line(dismix, monkeypatch):
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dismix.data.manifest.read_manifest", stop)
+    found = dismix("data", "annotators", "agreement", "x.csv")
+    assert found == (130, "", "interrupted; finished parts are kept\n")

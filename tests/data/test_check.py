@@ -309,6 +309,21 @@ def test_sizes_and_colours(tmp_path: Path) -> None:
     )
 
 
+def test_images_that_show_nothing_and_dark_sets(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name in "abcd":
+        pixels = rng.integers(0, 4096, (48, 48), dtype=np.uint16) * (name != "c")
+        Image.fromarray(pixels.astype(np.uint16)).save(tmp_path / f"{name}.png")
+    text = "image,split,grade\na.png,train,0\nb.png,train,1\nc.png,test,0\nd.png,test,1\n"
+    report = check_path(save(tmp_path, text))
+    assert only(report, "blank-image").files == ("c.png",)
+    assert only(report, "blank-image").rows == (4,)
+    assert "6 % of white" in only(report, "dark-images").message
+    meta = {"ranks": ["0", "1"], "bits": 12, "grey": True}
+    (tmp_path / "manifest.meta.json").write_text(json.dumps(meta))
+    assert "dark-images" not in codes(check_path(tmp_path))
+
+
 def test_paths(tmp_path: Path) -> None:
     with pytest.raises(DisMixError, match=r"holds no manifest\.csv and no known layout"):
         check_path(tmp_path)

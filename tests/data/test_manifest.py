@@ -292,3 +292,13 @@ def test_twelve_bit_data_are_read_as_the_meta_file_says(tmp_path):
     for wrong in ({"bits": 20}, {"fit": "squash"}):
         with pytest.raises(DisMixError):
             ManifestMeta(("no", "yes"), **wrong)
+
+
+def test_a_way_round_to_the_images_leaves_no_trace(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    table = pd.DataFrame({"image": ["a.png", "b.png"], "grade": [0, 1]})
+    write_manifest(make_manifest(table, None, "../here/pix"), "m.csv")
+    assert read_manifest("m.csv").table["image"].tolist() == ["pix/a.png", "pix/b.png"]
+    write_manifest(make_manifest(table, None, "../other"), "n.csv")
+    assert read_manifest("n.csv").table["image"][0] == str(tmp_path.resolve() / "other" / "a.png")

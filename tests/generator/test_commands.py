@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dismix.cli import main
+from dismix.errors import DisMixError
 from dismix.mixing.encoding import run_manifest
 
 
@@ -79,6 +80,23 @@ def test_tensorboard_is_asked_for_before_anything_is_done(
     assert code == 2
     assert "pip install 'dismix[tensorboard]'" in errors
     assert not (tmp_path / "run").exists()
+
+
+def test_a_usual_length_that_is_too_short_is_said_first(
+    dismix, small_run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise DisMixError("stopped by the test")
+
+    monkeypatch.setattr("dismix.generator.start_run._graders", stop)
+    short = (
+        "warning: 20 epochs of 40 images are 100 steps, and it takes about 2500; add --epochs 500"
+    )
+    options = ("--arch", "tiny", "--size", 32, "--cpu", "-q")
+    _, _, errors = dismix("train", small_run.data, "-o", tmp_path / "a", *options)
+    assert errors.splitlines() == [short, "error: stopped by the test"]
+    _, _, errors = dismix("train", small_run.data, "-o", tmp_path / "b", *options, "--epochs", 20)
+    assert errors.splitlines() == ["error: stopped by the test"]
 
 
 def test_mistakes_are_named_before_anything_is_done(dismix, small_run, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_what_is_written(small_run, evaluated) -> None:
     wanted = {f"{b}_{k}" for b in ("ordinal", "nonordinal") for k in ("linear", "conv")}
     assert written["probes"].keys() == wanted
     assert {"accuracy", "balanced", "mae"} == written["probes"]["ordinal_conv"].keys()
-    assert {"train", "val", "judged"} <= written["mixing_accuracy"].keys()
+    assert {"train", "val", "judged", "chance"} <= written["mixing_accuracy"].keys()
     assert len(written["severity"]["rank_control"]["at_ranks"]) == 5
     text = summary(found)
     assert "rank in z_n" in text

@@ -6,7 +6,12 @@ import torch
 
 from dismix.generator.codes import Codes
 from dismix.generator.config import GeneratorConfig
-from dismix.generator.mixing_accuracy import PairDraws, draw_pairs, mixing_accuracy
+from dismix.generator.mixing_accuracy import (
+    PairDraws,
+    draw_pairs,
+    mixing_accuracy,
+    mixing_chance,
+)
 from dismix.generator.model import Generator
 from dismix.generator.traverse import nonordinal_traverse, ordinal_traverse
 from dismix.labels import OrdinalTarget
@@ -40,6 +45,16 @@ def test_mixing_accuracy_against_a_loop(model: Generator) -> None:
         right += read == asked
     found = mixing_accuracy(model, reader, IMAGES, TARGET, draws, batch_size=5)
     assert found == pytest.approx(right / 23)
+
+
+def test_chance_is_the_best_of_constant_readers(model: Generator) -> None:
+    draws = draw_pairs(7, 23, torch.Generator().manual_seed(1))
+
+    def constant(rank: int) -> float:
+        logits = torch.tensor([20.0 if k < rank else -20.0 for k in range(3)])
+        return mixing_accuracy(model, lambda x: logits.expand(len(x), 3), IMAGES, TARGET, draws)
+
+    assert mixing_chance(TARGET, draws) == max(constant(rank) for rank in range(4))
 
 
 def test_pairs_of_an_image_with_itself_ask_for_its_own_rank(model: Generator) -> None:

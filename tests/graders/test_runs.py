@@ -458,3 +458,13 @@ def test_the_commands(manifest, tmp_path, capsys):
     assert (code, err) == (2, "error: unknown grader 'corm'; did you mean 'corn' or 'coral'?\n")
     code, out, _ = command(capsys, "methods")
     assert "coral" in out
+
+
+def test_a_grader_that_gives_one_grade_says_so(manifest, tmp_path, capsys):
+    run = tmp_path / "idle"
+    common = ("--backbone", "tiny", "--epochs", 1, "--size", 16, "--batch-size", 8, "--cpu", "-q")
+    code, out, err = command(capsys, "train", manifest, "-o", run, *common, "--set", "lr=1e-12")
+    assert (code, out.count("\n"), err.count("\n")) == (0, 1, 1)
+    assert err.startswith("note: all images were given one and the same grade")
+    _, out, _ = command(capsys, "evaluate", run, "--cpu", "-q")
+    assert out.splitlines()[-1] == err.strip()

@@ -1,5 +1,7 @@
 """Contact sheets: the right images in the right rows."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -38,6 +40,33 @@ def test_a_grade_without_images_has_an_empty_row(manifest):
     two = manifest.rows(manifest.grades < 2)
     assert [len(row) for row in choose_rows(two, 5)] == [4, 4, 0]
     assert contact_sheet(two, columns=2, size=16).height == 3 * (16 + MARGIN) + MARGIN
+
+
+def test_images_are_shown_as_training_reads_them(tmp_path):
+    pixels = np.full((10, 20), 4095, dtype=np.uint16)
+    for name in ("a.png", "b.png"):
+        Image.fromarray(pixels).save(tmp_path / name)
+    table = pd.DataFrame({"image": ["a.png", "b.png"], "grade": [0, 1]})
+    for fit, white in (("stretch", 32 * 32), ("pad", 32 * 16)):
+        meta = ManifestMeta(("a", "b"), grey=True, bits=12, fit=fit)
+        sheet = np.asarray(contact_sheet(make_manifest(table, meta, tmp_path), size=32))
+        shown = sheet[MARGIN : MARGIN + 32, LABEL : LABEL + 32, 0]
+        assert (shown == 255).sum() == white
+
+
+def test_captions_number_ranks_once(manifest, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        "dismix.show.contact_sheet.picture_grid",
+        lambda pictures, captions, size: seen.append([words for words, _ in captions]),
+    )
+    for names in (("none", "mild", "bad"), ("1", "2", "3"), ("0_none", "1_mild", "2_bad")):
+        contact_sheet(replace(manifest, meta=ManifestMeta(names, grey=True)), columns=1, size=16)
+    assert seen == [
+        ["0  none", "1  mild", "2  bad"],
+        ["1", "2", "3"],
+        ["0_none", "1_mild", "2_bad"],
+    ]
 
 
 def test_unknown_format_is_named(tmp_path):

@@ -31,6 +31,8 @@ def test_one_page_answers(finished):
     for part in ("What mixing gained", "How far the annotators agree", "What the mixes look like",
                  "What it cost", "The rule, fixed beforehand", "not for diagnosis"):  # fmt: skip
         assert part in page, part
+    assert "Trainings were short: graders had" in page
+    assert "It is never narrower than the share of groups that may differ unseen." in page
     # One file: nothing is fetched, nothing runs.
     assert not re.search(r'(src|href)="(?!data:)|<script|<link|url\(', page)
     assert page.count("<figure") == 12

@@ -44,12 +44,27 @@ def test_a_clear_gain_is_found_and_equal_graders_are_equal():
     assert found["dismix", "none"].finding == "helps"
     assert found["dismix", "none"].gain.mean == pytest.approx(0.35)
     assert found["dismix", "none"].by_fold == pytest.approx((0.35,) * 3)
-    assert found["mixup", "none"].finding == "no gain"
+    assert found["mixup", "none"].gain.mean == 0
     error = compare(pooled, METRICS["mae"], 0.03)["dismix", "none"]
     assert error.gain.mean > 0
     shown = results(pooled, 3)
     assert shown["dismix"]["accuracy"]["mean"] == pytest.approx(0.95)
     assert shown["none"]["by_fold"]["accuracy"] == pytest.approx([0.6] * 3)
+
+
+def test_equal_decisions_rule_out_a_gain_only_on_many_images():
+    for images, finding in ((20, "cannot tell"), (200, "no gain")):
+        pooled = pool([
+            made(f"{fold}/3", mixer, 0, 4, images)
+            for fold in (1, 2, 3) for mixer in ("none", "mixup", "dismix")
+        ])  # fmt: skip
+        for name in ("accuracy", "mae"):
+            found = compare(pooled, METRICS[name], 0.02)["dismix", "none"]
+            assert found.finding == finding
+            # A share p of images that differ would stay unseen with the chance of the tail.
+            assert (1 - found.gain.high) ** (3 * images) == pytest.approx(0.0125)
+            assert found.gain.low == -found.gain.high
+        assert compare(pooled, METRICS["rps"], 0.02)["dismix", "none"].gain.high == 0
 
 
 def test_intervals_stay_within_what_a_number_can_be():

@@ -68,7 +68,7 @@ def _tiles(study: Study, outcomes: list[Outcome]) -> Iterable[Tile]:
             p = f"p = {p_text(found.test.p)} against the best baseline of each".replace("= <", "<")
             yield Tile(
                 f"{found.wins} of {len(found.duels)}",
-                f"settings where {ours} has the best {outcome.metric.title.lower()}",
+                f"settings where {ours} has the best {outcome.metric.title.lower()} of the mixers",
                 ("too few settings for a test" if too_few(found) else p) + tied,
             )
     done = sum(r.status == "done" for r in study.records)
@@ -144,20 +144,26 @@ def too_few(found: Comparison) -> bool:
 
 def _losses(study: Study, outcomes: list[Outcome]) -> Iterable[str]:
     for outcome in outcomes:
-        found, metric = outcome.strongest, outcome.metric
-        if found is None:
-            continue
-        lost = sorted((d for d in found.duels if d.gain < 0), key=lambda d: d.gain)
-        if not lost:
-            yield f"{metric.title}: in no setting."
-            continue
-        named = [
-            f"{study.data_name(d.setting[0])} with {grader_name(d.setting[1])}"
-            f" ({mixer_name(d.opponent)} {metric.gain(d.gain)})"
-            for d in lost[:_MOST_NAMED]
-        ]
-        more = f", and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
-        yield f"{metric.title}: {len(lost)} of {len(found.duels)}: {', '.join(named)}{more}."
+        if outcome.strongest is not None:
+            yield _lost(study, outcome.strongest, outcome.metric, outcome.metric.title)
+    # The best of all mixers may still be worse than no mixing.
+    for outcome in outcomes:
+        if outcome.against_none is not None:
+            title = f"{outcome.metric.title} against no mixing"
+            yield _lost(study, outcome.against_none, outcome.metric, title)
+
+
+def _lost(study: Study, found: Comparison, metric: Metric, title: str) -> str:
+    lost = sorted((d for d in found.duels if d.gain < 0), key=lambda d: d.gain)
+    if not lost:
+        return f"{title}: in no setting."
+    named = [
+        f"{study.data_name(d.setting[0])} with {grader_name(d.setting[1])}"
+        f" ({mixer_name(d.opponent)} {metric.gain(d.gain)})"
+        for d in lost[:_MOST_NAMED]
+    ]
+    more = f", and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
+    return f"{title}: {len(lost)} of {len(found.duels)}: {', '.join(named)}{more}."
 
 
 def _beside_paper(study: Study) -> Iterable[str]:

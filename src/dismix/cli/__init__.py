@@ -7,6 +7,8 @@ from typing import NoReturn, TextIO
 
 from dismix.errors import DisMixError
 
+_STOPPED = "interrupted; finished parts are kept\n"
+
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on stderr and exit code 2."""
@@ -42,8 +44,13 @@ def main() -> None:
         sys.stderr.write(f"error: {place}{error.strerror or error}; check the path and the disk\n")
         sys.exit(2)
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted; finished parts are kept\n")
+        sys.stderr.write(_STOPPED)
         sys.exit(130)
+    except SystemExit as leaving:
+        # Typer makes this of Ctrl+C, without a word.
+        if leaving.code == 130:
+            sys.stderr.write(_STOPPED)
+        raise
 
 
 def _leave_quietly() -> NoReturn:

@@ -86,7 +86,9 @@ def train(
             progress=progress,
         )  # fmt: skip
     if not one_of_many():
-        reached = f"{best['score']:.3f} at epoch {best['epoch']:.0f}"
+        # Runs that were begun by an earlier version do not know it.
+        chance = f" (one rank for all: {best['chance']:.3f})" if "chance" in best else ""
+        reached = f"{best['score']:.3f}{chance} at epoch {best['epoch']:.0f}"
         typer.echo(f"best mixing accuracy {reached} -> {run}")
 
 

@@ -85,6 +85,7 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Train a grader on the training split; choose its checkpoint on validation."""
+    from dismix.graders.report import one_grade_note
     from dismix.graders.seeds import train_seeds
     from dismix.graders.settings import choose_settings
     from dismix.graders.start_run import train_grader
@@ -119,6 +120,9 @@ def train(
         f"epoch {found['epoch']} by {found['select']}: validation {_line(found['validation'])} "
         f"-> {run}"
     )
+    note = one_grade_note(found["validation"])
+    if note:
+        typer.echo(note, err=True)
 
 
 def _check_mixing(mix: str | None, generator: Path | None, options: list[str] | None) -> None:

@@ -14,6 +14,9 @@ from dismix.progress import Progress
 
 #: Ratio of the largest to the smallest area, or proportion, from which sizes are worth a word.
 AREA_RATIO, SHAPE_RATIO = 4.0, 1.5
+#: Brightest grey level of 255, over all images, below which the data set is called dark: that of
+#: 14-bit data in 16-bit files.
+DARK = 64
 #: Twins that a message names before it only counts the rest.
 NAMED = 6
 _ALIKE = {
@@ -43,6 +46,7 @@ def image_findings(
     findings = list(_unreadable(sheet, names, rows, looks))
     findings += _size_findings(looks)
     findings += _colour_findings(sheet, names, rows, looks)
+    findings += _level_findings(sheet, names, rows, looks)
     found = find_twins(paths, looks, near=near, mirrored=mirrored, progress=progress)
     groups = [([rows[m] for m in twins.members], twins) for twins in found]
     made = [_only_made(sheet, members) for members, _ in groups]
@@ -115,6 +119,30 @@ def _colour_findings(
         yield Finding(
             "note", "all-grey", "all images are grey, but the manifest does not say so",
             cure='set "grey": true in the meta file to keep one channel',
+        )  # fmt: skip
+
+
+def _level_findings(
+    sheet: Sheet, names: Sequence[str], rows: Sequence[int], looks: Sequence[Look]
+) -> Iterator[Finding]:
+    """Say which images show nothing, and that all are dark, as wrongly scaled ones are."""
+    spans = {r: look.span for r, look in zip(rows, looks, strict=True) if look.span is not None}
+    blank = [r for r, (low, high) in spans.items() if low == high]
+    if blank:
+        lines = tuple(int(sheet.lines[r]) for r in blank)
+        yield Finding(
+            "warning", "blank-image",
+            f"{len(blank)} of {len(spans)} images show one even grey; the first is row"
+            f" {lines[0]}: {names[blank[0]]}",
+            lines, tuple(names[r] for r in blank),
+            "export them again (a DICOM window may be wrong), or drop the rows",
+        )  # fmt: skip
+    brightest = max((high for _, high in spans.values()), default=255)
+    if brightest < DARK and (sheet.meta is None or sheet.meta.bits == 16):
+        yield Finding(
+            "warning", "dark-images",
+            f"no image is brighter than {100 * brightest / 255:.0f} % of white",
+            cure="12-bit data in 16-bit files want `dismix data import ... --set bits=12`",
         )  # fmt: skip
 
 

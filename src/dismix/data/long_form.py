@@ -1,6 +1,8 @@
 """The long form of votes: a row for each (image, annotator, grade)."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,14 +29,17 @@ def pivot_long(
     *,
     file: Path | None = None,
     lines: NDArray[np.int64] | None = None,
+    words: Callable[[Any], str] = str,
 ) -> tuple[pd.DataFrame, NDArray[np.int64]]:
     """Turn the long form into one row an image and one column an annotator.
 
     Args:
-        table: Columns image, annotator, grade; others must agree among the rows of an
-            image (empty cells say nothing) and are kept.
+        table: Columns image, annotator, grade; split and group must agree among the rows of
+            an image (empty cells say nothing). Others are kept where they do, and left out
+            where they belong to the votes, as the date of a reading does.
         file: File to name in messages.
         lines: Line of each row in that file; by default there are no blank lines in it.
+        words: How a grade stands in that file, for messages.
 
     Returns:
         The wide table, images in order of first appearance, and the line (N,) on which
@@ -42,7 +47,7 @@ def pivot_long(
 
     Raises:
         DisMixError: An annotator graded an image twice with different grades, or rows of
-            one image disagree on its split, group or another column.
+            one image disagree on its split or group.
 
     Example:
         >>> wide, lines = pivot_long(pd.DataFrame({"image": ["a", "a", "b"],
@@ -63,10 +68,11 @@ def pivot_long(
                 column=column,
                 cure="fill it",
             )
-    _refuse_conflict(table, ["image", "annotator"], "grade", line, file)
+    _refuse_conflict(table, ["image", "annotator"], "grade", line, file, words)
     others = [c for c in table.columns if c not in KEYS and not str(c).startswith("Unnamed")]
-    for column in others:
-        _refuse_conflict(table, ["image"], column, line, file)
+    for column in [c for c in others if c in ("split", "group")]:
+        _refuse_conflict(table, ["image"], column, line, file, str)
+    others = [c for c in others if not _conflicts(table, ["image"], c).any()]
     first = table.drop_duplicates("image")
     wide = first[["image"]].reset_index(drop=True)
     for column in others:
@@ -78,22 +84,32 @@ def pivot_long(
     return wide, line[first.index.to_numpy()]
 
 
+def _conflicts(table: pd.DataFrame, keys: list[str], column: str) -> NDArray[np.bool_]:
+    """Return the rows (N,) that differ in a column from the first filled one with equal keys."""
+    kept, values = table.groupby(keys, sort=False)[column].transform("first"), table[column]
+    return ((values != kept) & values.notna() & kept.notna()).to_numpy(np.bool_)
+
+
 def _refuse_conflict(
-    table: pd.DataFrame, keys: list[str], column: str, line: NDArray[np.int64], file: Path | None
+    table: pd.DataFrame,
+    keys: list[str],
+    column: str,
+    line: NDArray[np.int64],
+    file: Path | None,
+    words: Callable[[Any], str],
 ) -> None:
     """Raise when rows with equal keys differ in a column, naming the two lines."""
-    kept = table.groupby(keys, sort=False)[column].transform("first")
-    values = table[column]
-    clash = (values != kept) & values.notna() & kept.notna()
+    clash, values = _conflicts(table, keys, column), table[column]
     if not clash.any():
         return
-    at = int(clash.to_numpy().argmax())
+    at = int(clash.argmax())
     same = (table[keys] == table.loc[at, keys]).all(axis=1) & values.notna()
+    first = int(same.to_numpy().argmax())
     image, annotator = str(table.loc[at, "image"]), str(table.loc[at, "annotator"])
     what = f"the votes of annotator '{annotator}'" if "annotator" in keys else "the rows"
     raise DisMixError(
-        f"{what} for image '{image}' say '{values[at]}' here"
-        f" and '{kept[at]}' in row {line[same.to_numpy().argmax()]}",
+        f"{what} for image '{image}' say '{words(values[at])}' here"
+        f" and '{words(values[first])}' in row {line[first]}",
         file=file,
         row=int(line[at]),
         column=column,

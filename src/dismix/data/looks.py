@@ -29,6 +29,7 @@ class Look:
         channels: 1 for a grey picture, 3 for colour, 0 when unreadable. Grey stored in three
             equal channels, as WebP must, is grey.
         thumbnail: ``(64, 64)`` grey picture, or None when unreadable.
+        span: Darkest and brightest grey level of 0 to 255, or None when unreadable.
         error: Why it cannot be read, or None.
         cure: What to do about that.
     """
@@ -38,6 +39,7 @@ class Look:
     thumbnail: Thumbnails | None = None
     error: str | None = None
     cure: str = ""
+    span: tuple[int, int] | None = None
 
 
 def look_at(path: Path) -> Look:
@@ -51,10 +53,12 @@ def look_at(path: Path) -> Look:
         pixels = decode_image(path, near_size=SIDE)
     except DisMixError as error:
         return Look(error=error.problem, cure=error.cure or "")
-    grey = Image.fromarray(_stretched(with_channels(pixels, 1)[:, :, 0]))
+    levels = with_channels(pixels, 1)[:, :, 0]
+    grey = Image.fromarray(_stretched(levels))
     # A copy: a view would keep Pillow's buffers alive, ten times the thumbnail.
     small = np.array(grey.resize((SIDE, SIDE), Image.Resampling.BOX))
-    return Look(_size(path, pixels), 1 if _is_grey(pixels) else 3, small)
+    span = int(levels.min()), int(levels.max())
+    return Look(_size(path, pixels), 1 if _is_grey(pixels) else 3, small, span=span)
 
 
 def look_at_all(

@@ -232,7 +232,7 @@ def make_manifest(
         tops = [table[c].max() for c in grade_columns if table[c].notna().any()]
         largest = int(max([*tops, len(law_columns(table)) - 1]))
         meta = ManifestMeta(ranks=tuple(str(rank) for rank in range(max(largest, 1) + 1)))
-    return Manifest(table, meta, Path(root).absolute(), path, lines)
+    return Manifest(table, meta, _placed(Path(root)), path, lines)
 
 
 def read_manifest(path: str | Path) -> Manifest:
@@ -273,7 +273,7 @@ def write_manifest(manifest: Manifest, path: str | Path) -> None:
         require_pyarrow(path)
     if path.is_dir():
         raise DisMixError("is a folder", file=path, cure=f"name a file: {path / 'manifest.csv'}")
-    folder = path.parent.absolute()
+    folder = _placed(path.parent)
     table = manifest.table.copy()
     table["image"] = [_relative(p, folder) for p in manifest.image_paths]
     with atomic.replacing(path) as temporary:
@@ -293,6 +293,14 @@ def _raise_for(problem: Problem | None, path: Path | None, lines: NDArray[np.int
             problem.message, file=path or "the table", row=row, column=problem.column,
             cure=problem.cure,
         )  # fmt: skip
+
+
+def _placed(folder: Path) -> Path:
+    """Return an absolute folder without "..", which would hide that one lies in the other.
+
+    Links stay as they are where possible: what they point to may move.
+    """
+    return folder.resolve() if ".." in folder.parts else folder.absolute()
 
 
 def _relative(path: Path, folder: Path) -> str:

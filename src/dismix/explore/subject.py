@@ -62,11 +62,18 @@ def modal_rank(law: tuple[float, ...]) -> int:
 def rank_title(rank: float, names: tuple[str, ...]) -> str:
     """Return a rank in words; between two whole ranks both are named.
 
+    A scale that has numbers of its own, such as 1 to 5, is spoken of in these alone.
+
     Example:
-        >>> rank_title(1, ("none", "mild", "severe")), rank_title(1.25, ("0", "1", "2"))
-        ('1 · mild', '1.25, between 1 and 2')
+        >>> rank_title(1, ("none", "mild", "severe")), rank_title(1, ("0_none", "1_mild"))
+        ('1 · mild', '1_mild')
+        >>> rank_title(1.25, ("0", "1", "2")), rank_title(1.25, ("1", "2", "3"))
+        ('1.25, between 1 and 2', '2.25, between 2 and 3')
     """
     low = int(rank)
     if rank == low:
-        return names[low] if names[low] == str(low) else f"{low} · {names[low]}"
-    return f"{rank:.3g}, between {names[low]} and {names[low + 1]}"
+        return names[low] if names[low][:1].isdecimal() else f"{low} · {names[low]}"
+    first = int(names[0]) if names[0].isdecimal() else 0
+    counted = names == tuple(str(first + k) for k in range(len(names)))
+    shown = rank + first if counted else rank
+    return f"{shown:.3g}, between {names[low]} and {names[low + 1]}"

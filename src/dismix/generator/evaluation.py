@@ -145,7 +145,7 @@ def measure_generator(
     if judge is not None:
         judge.require_ranks(data.num_ranks)
         result["judge"] = judge_readings(judge, held_out, device)
-        result["mixing_accuracy"] = {"judged": judged_mixes(model, judge, splits, seed)}
+        result["mixing_accuracy"] = judged_mixes(model, judge, splits, seed)
     tick()
     rows = torch.randperm(len(held_out), generator=torch.Generator().manual_seed(seed))[:TRAVERSED]
     result |= control(model, held_out, rows, judge, phantom_subject(data.meta.source))

@@ -11,6 +11,10 @@ PAPER_PROBES: dict[str, tuple[float, float]] = {
     "one codebook": (33.01, 33.01),
 }
 
+#: Slope of a judge's readings of real images from which it is believed, and the share of it that
+#: decoded pictures must reach.
+READABLE, FOLLOWED = 0.5, 0.25
+
 
 def probe_rows(evaluation: Mapping[str, Any]) -> list[list[str]]:
     """Return rows (what, z_o, z_n) of the probe table, in per cent and ranks."""
@@ -66,6 +70,49 @@ def control_rows(evaluation: Mapping[str, Any]) -> list[list[str]]:
     return rows
 
 
+def mixes_text(evaluation: Mapping[str, Any]) -> str:
+    """Return the shares of mixes that the judge reads as asked, beside chance.
+
+    Example:
+        >>> mixes_text({"mixing_accuracy": {"judged": {"test": 0.488}, "chance": {"test": 0.46}}})
+        '48.8 % of test (one rank for all: 46.0 %)'
+    """
+    found = evaluation["mixing_accuracy"]
+    # Evaluations by an earlier version do not know chance.
+    chance = found.get("chance", {})
+    return ", ".join(
+        f"{100 * share:.1f} % of {name}"
+        + (f" (one rank for all: {100 * chance[name]:.1f} %)" if name in chance else "")
+        for name, share in found.get("judged", {}).items()
+    )
+
+
+def control_note(evaluation: Mapping[str, Any]) -> str:
+    """Return a line for generators whose pictures hardly follow the asked rank, else nothing.
+
+    Held against the judge's readings of real images, since a judge that cannot read says nothing.
+
+    Example:
+        >>> read = {"judge": {"by_true_rank": [0.0, 1.0, None, 2.4]}}
+        >>> control_note({**read, "rank_control": {"slope": 0.03}})[:53]
+        'the pictures hardly follow the asked rank (slope 0.03'
+        >>> control_note({**read, "rank_control": {"slope": 0.6}})
+        ''
+    """
+    readings = evaluation.get("judge", {}).get("by_true_rank", [])
+    known = [(rank, reading) for rank, reading in enumerate(readings) if reading is not None]
+    if len(known) < 2 or "rank_control" not in evaluation:
+        return ""
+    (low, lowest), (high, highest) = known[0], known[-1]
+    real, made = (highest - lowest) / (high - low), evaluation["rank_control"]["slope"]
+    if real < READABLE or made > FOLLOWED * real:
+        return ""
+    return (
+        f"the pictures hardly follow the asked rank (slope {made:.2f}, real images {real:.2f}), so "
+        "mixes would have labels that they do not show; train longer (--epochs)"
+    )
+
+
 def look_rows(evaluation: Mapping[str, Any]) -> list[list[str]]:
     """Return rows (who reads, mean absolute change of rank at growing shares of another's z_n)."""
     readers = {"judge": evaluation.get("look_control")}
@@ -102,12 +149,14 @@ def summary(evaluation: Mapping[str, Any]) -> str:
         )
     if "judge" in evaluation:
         lines.append(f"judge            {100 * evaluation['judge']['accuracy']:.1f} % accurate")
+        lines.append(f"mixes as asked   {mixes_text(evaluation)}")
     for words, readings, slope, share in control_rows(evaluation):
         tail = f"  slope {slope}, {share} of images monotone" if slope else ""
         lines.append(f"{words:32s} {readings}{tail}")
     for words, readings in look_rows(evaluation):
         lines.append(f"{words + ', looks of another':32s} {readings}")
-    return "\n".join(lines)
+    note = control_note(evaluation)
+    return "\n".join([*lines, f"note: {note}"] if note else lines)
 
 
 def _numbers(values: list[float | None]) -> str:

@@ -18,7 +18,7 @@ from dismix.generator.codebook import CodebookUsage
 from dismix.generator.fidelity import psnr, ssim
 from dismix.generator.images import SplitImages
 from dismix.generator.judge import Judge
-from dismix.generator.mixing_accuracy import draw_pairs, mixing_accuracy
+from dismix.generator.mixing_accuracy import draw_pairs, mixing_accuracy, mixing_chance
 from dismix.generator.model import Generator
 from dismix.generator.perceptual import LPIPS
 from dismix.generator.probes import score
@@ -214,16 +214,24 @@ def _readings(
 
 def judged_mixes(
     model: Generator, judge: Judge, splits: Mapping[str, SplitImages], seed: int = 0
-) -> dict[str, float]:
-    """Return the mixing accuracy by split, read by the judge instead of the training's reader."""
-    device, found = next(model.parameters()).device, {}
+) -> dict[str, dict[str, float]]:
+    """Measure mixing accuracy by split, read by the judge instead of the training's reader.
+
+    Returns:
+        "judged": accuracies; "chance": what mixes that are all read as one rank would reach.
+    """
+    device = next(model.parameters()).device
+    found: dict[str, dict[str, float]] = {"judged": {}, "chance": {}}
     for number, (name, split) in enumerate(splits.items(), start=1):
         rng = step_rng(seed, 1, number)
         rows = torch.randperm(len(split), generator=rng)[:PAIRS].sort().values
         target = split.target[rows.to(split.target.probs.device)].to(device)
         draws = draw_pairs(len(rows), PAIRS, rng)
         images = split.images(rows, device)
-        found[name] = mixing_accuracy(model, judge.rank_logits, images, target, draws, BATCH)
+        found["chance"][name] = mixing_chance(target, draws)
+        found["judged"][name] = mixing_accuracy(
+            model, judge.rank_logits, images, target, draws, BATCH
+        )
     return found
 
 

@@ -49,6 +49,26 @@ def round_half_up(rank: Tensor) -> Tensor:
     return torch.floor(rank + 0.5)
 
 
+def asked_ranks(target: OrdinalTarget, draws: PairDraws) -> Tensor:
+    """Return the whole rank (P,) that each mix should have: between its sources' majorities."""
+    majority = target.hard.float()
+    first, second, lam = (x.to(majority.device) for x in (draws.first, draws.second, draws.lam))
+    return round_half_up(lam * majority[first] + (1 - lam) * majority[second])
+
+
+def mixing_chance(target: OrdinalTarget, draws: PairDraws) -> float:
+    """Return the mixing accuracy of pictures that are all read as one rank, the best such.
+
+    Where most images have one grade, so have most mixes; an accuracy near this shows nothing.
+
+    Example:
+        >>> draws = PairDraws(torch.tensor([0, 1, 2, 2]), torch.tensor([1, 0, 0, 2]), torch.ones(4))
+        >>> mixing_chance(OrdinalTarget.from_labels([0, 0, 2], 3), draws)
+        0.5
+    """
+    return float(asked_ranks(target, draws).long().bincount().max()) / len(draws.lam)
+
+
 @torch.no_grad()
 def mixing_accuracy(
     model: Generator,
@@ -68,7 +88,7 @@ def mixing_accuracy(
         draws: P pairs.
         batch_size: Pairs decoded at once.
     """
-    majority, levels = target.hard.float(), target.levels
+    levels, asked = target.levels, asked_ranks(target, draws).to(images.device)
     right = torch.zeros((), device=images.device)
     for start in range(0, len(draws.lam), batch_size):
         part = slice(start, start + batch_size)
@@ -79,6 +99,5 @@ def mixing_accuracy(
         ordinal = weight * first.ordinal + (1 - weight) * second.ordinal
         logits = reader(model.decode(Codes(ordinal, first.nonordinal)))
         read = round_half_up(logits.float().sigmoid().sum(1))
-        asked = round_half_up(lam * majority[i] + (1 - lam) * majority[j])
-        right += (read == asked).sum()
+        right += (read == asked[part]).sum()
     return float(right) / len(draws.lam)

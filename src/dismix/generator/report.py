@@ -20,9 +20,11 @@ from dismix.generator.evaluation import (
     read_run,
 )
 from dismix.generator.evaluation_text import (
+    control_note,
     control_rows,
     fidelity_rows,
     look_rows,
+    mixes_text,
     paper_rows,
     probe_rows,
 )
@@ -175,14 +177,14 @@ def _control(page: Page, found: Mapping[str, Any]) -> None:
             "takes no part in training the generator."
         )
         return
-    mixed = found["mixing_accuracy"].get("judged", {})
     page.text(
         f"The judge ({judge['kind']}, {judge['fingerprint']}) took no part in training the "
         f"generator and is {100 * judge['accuracy']:.1f} % accurate on real images. Mixes whose "
-        "rank it reads as asked: "
-        + ", ".join(f"{100 * share:.1f} % ({name})" for name, share in mixed.items())
-        + "."
+        f"rank it reads as asked: {mixes_text(found)}."
     )
+    note = control_note(found)
+    if note:
+        page.text(f"Note: {note}.")
 
 
 def _maps(page: Page, model: Generator, held_out: SplitImages, data: Manifest) -> None:

@@ -258,7 +258,10 @@ def run_training(
                 # Codes that were never asked to part win nothing.
                 apart = training.epoch > recipe.plain_epochs
                 if apart and metrics["score"] > training.best["score"]:
-                    training.best = {"score": metrics["score"], "epoch": training.epoch}
+                    training.best = {
+                        "score": metrics["score"], "chance": metrics["mixing_chance_val"],
+                        "epoch": training.epoch,
+                    }  # fmt: skip
                     if accelerator.is_main_process:
                         training.model.save(run)
                 if recipe.strip_every and (last or training.epoch % recipe.strip_every == 0):

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from dismix.generator.fidelity import psnr, ssim
 from dismix.generator.images import SplitImages
-from dismix.generator.mixing_accuracy import draw_pairs, mixing_accuracy
+from dismix.generator.mixing_accuracy import draw_pairs, mixing_accuracy, mixing_chance
 from dismix.generator.model import Generator
 from dismix.generator.perceptual import LPIPS
 from dismix.generator.step_draws import step_rng
@@ -26,7 +26,7 @@ def validate(
     device: torch.device,
     perceptual: LPIPS | None = None,
 ) -> dict[str, float]:
-    """Return mixing accuracy on both splits, fidelity on validation, and the score.
+    """Return mixing accuracy on both splits, its chance and fidelity on validation, the score.
 
     Args:
         model: Generator in evaluation mode.
@@ -46,6 +46,7 @@ def validate(
         draws = draw_pairs(len(rows), PAIRS, rng)
         metrics[f"mixing_accuracy_{name}"] = mixing_accuracy(model, reader, images, target, draws)
         if name == "val":
+            metrics["mixing_chance_val"] = mixing_chance(target, draws)
             metrics |= _fidelity(model, images, perceptual)
     # paper: it chooses by the mixing accuracy on training pairs, which rewards overfitting.
     metrics["score"] = metrics["mixing_accuracy_val"]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dismix.data.decode import Channels, Fit
 from dismix.data.manifest import Manifest
-from dismix.data.sources.base import IMAGE_SUFFIXES
+from dismix.data.sources.base import images_below
 from dismix.data.store_settings import StoreSettings, load_image
 from dismix.data.transforms import equalize
 from dismix.errors import DisMixError
@@ -136,13 +136,13 @@ class Predictions:
 
 
 def expand_paths(paths: Iterable[str | Path]) -> list[Path]:
-    """Replace folders by the image files below them, sorted."""
+    """Replace folders by the image files below them, in natural order."""
     files: list[Path] = []
     for path in map(Path, paths):
         if not path.is_dir():
             files.append(path)
             continue
-        below = sorted(p for p in path.rglob("*") if p.name.lower().endswith(IMAGE_SUFFIXES))
+        below = images_below(path)
         if not below:
             raise DisMixError("holds no images", file=path, cure="give files or another folder")
         files += below

@@ -130,6 +130,30 @@ def as_trained(about: Mapping[str, Any], data: Manifest, *, tell: bool = True) -
     return replace(data, meta=replace(data.meta, **wanted)) if other else data
 
 
+def one_grade_note(metrics: Mapping[str, Any]) -> str:
+    """Return a line for graders that answer every image alike, else nothing.
+
+    On unbalanced data their accuracy, the share of that grade, looks like something learned.
+
+    Args:
+        metrics: From `grade_metrics`.
+
+    Example:
+        >>> one_grade_note({"confusion": [[5, 0], [2, 0]]})[:46]
+        'note: all images were given one and the same g'
+        >>> [one_grade_note({"confusion": [[5, 0], row]}) for row in ([1, 1], [0, 0])]
+        ['', '']
+    """
+    decided = [any(column) for column in zip(*metrics["confusion"], strict=True)]
+    known = [any(row) for row in metrics["confusion"]]
+    if sum(decided) > 1 or sum(known) < 2:
+        return ""
+    return (
+        "note: all images were given one and the same grade, so nothing was learned yet; train "
+        "longer (--epochs), in smaller batches (--batch-size), or with --balanced"
+    )
+
+
 def metrics_text(found: dict[str, Any]) -> str:
     """Return the lines that `dismix grader evaluate` prints."""
     lines = [f"{found['split']} split of {found['manifest']}"]
@@ -148,4 +172,5 @@ def metrics_text(found: dict[str, Any]) -> str:
     lines.append("true grade: decisions")
     for name, row in zip(found["ranks"], metrics["confusion"], strict=True):
         lines.append(f"  {name:<{width}}  " + " ".join(f"{count:>4}" for count in row))
-    return "\n".join(lines)
+    note = one_grade_note(metrics)
+    return "\n".join([*lines, note] if note else lines)

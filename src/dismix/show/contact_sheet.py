@@ -46,6 +46,9 @@ def contact_sheet(
 ) -> Image.Image:
     """Draw a row of images for each grade, with its name and number of images.
 
+    Images are decoded and fitted as training reads them (``bits``, ``fit`` and ``grey`` of the
+    manifest), so that what is squeezed or dark there is so here.
+
     Args:
         manifest: The graded images.
         columns: Images a grade.
@@ -55,8 +58,9 @@ def contact_sheet(
             error is raised.
         progress: Called as images are read.
     """
-    from dismix.data.decode import decode_image, resize
+    from dismix.data.store_settings import load_image, settings_for
 
+    settings = settings_for(manifest.meta, size)
     rows = choose_rows(manifest, columns, seed)
     paths = manifest.image_paths
     counts = np.bincount(manifest.target().hard.numpy(), minlength=manifest.num_ranks)
@@ -66,8 +70,7 @@ def contact_sheet(
         pictures.append([])
         for index in row:
             try:
-                pixels = decode_image(paths[index], channels=1 if manifest.meta.grey else 3)
-                pictures[-1].append(resize(pixels, size, fit="pad"))
+                pictures[-1].append(load_image(paths[index], settings).transpose(1, 2, 0))
             except DisMixError as error:
                 if on_bad is None:
                     raise
@@ -76,7 +79,8 @@ def contact_sheet(
             if progress is not None:
                 progress("reading images", done, total)
     captions = [
-        (f"{rank}  {name}" if name != str(rank) else name, f"{counts[rank]} images")
+        # A name with a number of its own, such as 1 of a scale from 1, needs no second one.
+        (name if name[:1].isdecimal() else f"{rank}  {name}", f"{counts[rank]} images")
         for rank, name in enumerate(manifest.meta.ranks)
     ]
     return picture_grid(pictures, captions, size)

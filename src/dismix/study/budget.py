@@ -11,7 +11,8 @@ from dismix.study.choices import Choices, Settled
 #: Usual passes of a grader: from nothing, and from pretrained weights.
 EPOCHS_FROM_NOTHING, EPOCHS_PRETRAINED = 60, 40
 #: Images that a generator usually sees, with bounds on its passes: tiny, and larger ones.
-TINY_IMAGES, TINY_EPOCHS = 8_000, (8, 40)
+#: Few images need as many steps as many do: after a few hundred steps nothing is separated yet.
+TINY_IMAGES, TINY_EPOCHS = 8_000, (8, 300)
 LIGHT_IMAGES, LIGHT_EPOCHS = 80_000, (20, 400)
 TINY_GUIDE, LIGHT_GUIDE = 500, 1000
 #: Shorter than these shares of the usual, the answer would be about haste and not about mixing.
@@ -92,6 +93,8 @@ def usual(settled: Settled, train: int) -> Lengths:
     Example:
         >>> usual(Settled("cpu", "tiny", "tiny", 64), 200)
         (60, 40, 500)
+        >>> usual(Settled("cpu", "tiny", "tiny", 64), 27)
+        (60, 296, 500)
     """
     epochs = EPOCHS_FROM_NOTHING if settled.backbone == "tiny" else EPOCHS_PRETRAINED
     images, (low, high) = (

@@ -29,6 +29,7 @@ class Metric:
         scale: What tables multiply it by.
         unit: After the number.
         gain_unit: After a difference of two numbers: 62 % less 60 % are 2 points, not 2 %.
+        step: Least that an image decided otherwise differs by; 0 if not of decisions.
     """
 
     name: str
@@ -39,12 +40,13 @@ class Metric:
     scale: float = 1.0
     unit: str = ""
     gain_unit: str = ""
+    step: float = 1.0
 
 
 METRICS = {
     "mae": Metric("mae", "Mean error", "mean error in grades", True, 0.03),
     "accuracy": Metric("accuracy", "Accuracy", "accuracy", False, 0.02, 100.0, " %", " points"),
-    "rps": Metric("rps", "RPS", "ranked probability score", True, 0.01),
+    "rps": Metric("rps", "RPS", "ranked probability score", True, 0.01, step=0.0),
 }
 
 

@@ -138,9 +138,9 @@ def _notes(prepared: "Prepared") -> list[str]:
     notes = [*prepared.settled.notes, *prepared.intake.notes]
     budget = prepared.budget
     epochs, generator, _ = usual(prepared.settled, budget.train)
-    if prepared.choices.budget is not None and min(budget.share, budget.generator_share) < 0.5:
+    if budget.epochs < epochs / 2 or budget.generator_epochs < generator / 2:
         notes.append(
-            f"The budget was tight: graders had {budget.epochs} epochs (usual are {epochs}) and "
+            f"Trainings were short: graders had {budget.epochs} epochs (usual are {epochs}) and "
             f"generators {budget.generator_epochs} (usual are {generator}). DisMix depends on its "
             "generator most, so a longer study may answer otherwise."
         )
@@ -155,6 +155,8 @@ def _facts(prepared: "Prepared", manifest: Manifest) -> list[str]:
         else "the annotators' majority" if graded == 0
         else f"the reference grade ({graded:,} images) or the annotators' majority"
     )  # fmt: skip
+    units = "groups" if "group" in manifest.table else "images"
+    counted = METRICS[choices.metric].step > 0
     kept = (
         "Images of one group (patient) never stood on both sides."
         if "group" in manifest.table
@@ -169,11 +171,11 @@ def _facts(prepared: "Prepared", manifest: Manifest) -> list[str]:
         f"images were judged by {judged}.",
         f"No mixing, Mixup and DisMix had the same network, images, seeds and number of images "
         f"seen; {budget.repeats} training{'s' * (budget.repeats != 1)} each in every fold.",
-        f"Intervals: differences image by image; folds, then "
-        f"{'groups' if 'group' in manifest.table else 'images'} within them, and repeated "
+        f"Intervals: differences image by image; folds, then {units} within them, and repeated "
         f"trainings were drawn with replacement {DRAWS:,} times, and the interval widened by "
         f"{choices.folds}/{choices.folds - 1}, because so few folds show too little of how "
-        "trainings vary.",
+        "trainings vary."
+        + (f" It is never narrower than the share of {units} that may differ unseen." * counted),
         "The answer holds for this grader, this network, this size and this number of images. It "
         "is no promise for a larger network or a longer training.",
     ]

@@ -115,7 +115,7 @@ def compare(pooled: Pooled, metric: Metric, worth: float) -> dict[tuple[str, str
     for mixer, against in PAIRS:
         first, second = (pooled.values(metric.name, name) for name in (mixer, against))
         gains = second - first if metric.lower else first - second
-        shown = interval(gains, pooled.folds, pooled.groups, level=LEVEL)
+        shown = interval(gains, pooled.folds, pooled.groups, level=LEVEL, step=metric.step)
         by_fold = tuple(
             float(gains[:, pooled.folds == fold].mean()) for fold in np.unique(pooled.folds)
         )

@@ -218,3 +218,9 @@ def test_table_names_annotators_and_numbers():
     )
     with pytest.raises(DisMixError, match="1 names for 4 annotators"):
         measure_agreement(random_votes(0), 5, annotators=["ann"])
+
+
+def test_the_table_says_what_annotators_are_compared_with():
+    votes = [[0, 0, 1], [1, 1, 1], [2, 1, 2]]
+    assert "agrees with others" in str(measure_agreement(votes, 3))
+    assert "agrees with reference" in str(measure_agreement(votes, 3, reference=[0, 1, 2]))

@@ -1,7 +1,9 @@
+from pathlib import Path
+
 import pytest
 
 from dismix.data.sources import SOURCES
-from dismix.data.sources.base import parse_rank
+from dismix.data.sources.base import images_below, parse_rank
 from dismix.errors import DisMixError
 
 
@@ -50,3 +52,11 @@ def test_parse_rank(cell: object, expected: int | None) -> None:
 def test_parse_rank_refuses(cell: str) -> None:
     with pytest.raises(DisMixError, match="is not a grade"):
         parse_rank(cell, ("a", "b", "c"))
+
+
+def test_dicom_files_without_an_ending_are_images(tmp_path: Path) -> None:
+    dicom = bytes(128) + b"DICM"
+    for name in ("IM0010", "IM0002", "1.2.840.77", "DICOMDIR", ".IM3", "notes.txt"):
+        (tmp_path / name).write_bytes(dicom)
+    (tmp_path / "README").write_text("DICM")
+    assert [p.name for p in images_below(tmp_path)] == ["1.2.840.77", "IM0002", "IM0010"]

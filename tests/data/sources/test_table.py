@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dismix.data.sources import table
+from dismix.data.sources import read_source, table
 from dismix.errors import DisMixError
 
 SaveCsv = Callable[..., Path]
@@ -67,6 +67,37 @@ def test_long_form_names_both_rows_of_a_conflict(tmp_path: Path) -> None:
     text = "image,annotator,grade\na,x,1\n\na,x,2\n"
     with pytest.raises(DisMixError, match=r"row 4, column 'grade'.*'1' in row 2"):
         table.read(save(tmp_path, text))
+
+
+def test_a_conflict_is_told_in_the_words_of_the_file(tmp_path: Path) -> None:
+    path = save(tmp_path, "image,annotator,grade\na,x,4\na,x,5\nb,x,1\n")
+    with pytest.raises(DisMixError, match="'5' here and '4' in row 2"):
+        table.read(path, first_rank=1)
+    path = save(tmp_path, "image,annotator,grade\na,x,low\na,x,high\n")
+    with pytest.raises(DisMixError, match="'high' here and 'low' in row 2"):
+        table.read(path, ranks=("low", "high"))
+
+
+def test_what_belongs_to_a_vote_is_left_out_and_said(tmp_path: Path) -> None:
+    text = "image,annotator,grade,date,eye\na,x,1,mon,left\na,y,2,tue,left\nb,x,0,wed,right\n"
+    manifest = table.read(save(tmp_path, text))
+    assert "date" not in manifest.table
+    assert manifest.table["eye"].tolist() == ["left", "right"]
+    said = "left out the column 'date', which differs among the votes of an image"
+    assert manifest.meta.notes.endswith(said)
+    for name in ("split", "group"):
+        with pytest.raises(DisMixError, match=f"column '{name}': the rows for image 'a' say"):
+            table.read(save(tmp_path, text.replace("date", name)))
+
+
+def test_where_all_images_are_missing_their_folder_is_asked_for(tmp_path: Path) -> None:
+    path = save(tmp_path, "image,grade\na,0\nb,1\n")
+    with pytest.raises(DisMixError, match=r"2 of 2 are missing.*--set images=FOLDER"):
+        read_source(path)
+    (tmp_path / "pix").mkdir()
+    for name in "ab":
+        (tmp_path / "pix" / f"{name}.png").touch()
+    assert len(read_source(path, images="pix", suffix="png")) == 2
 
 
 def test_grades_from_one_need_a_word(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ class Agreement:
         confusion: (A, C, C) counts; rows are the reference, columns the annotator's votes.
         bias: (A,) mean of vote minus reference, in ranks: positive is severe, negative lenient.
         notes: Why some number is NaN.
+        reference: What confusion and bias compare with: "others" (their majority) or "reference".
     """
 
     annotators: tuple[str, ...]
@@ -54,6 +55,7 @@ class Agreement:
     confusion: Array
     bias: Array
     notes: tuple[str, ...]
+    reference: Literal["others", "reference"] = "others"
 
     def mean_over_pairs(self, matrix: Array) -> float:
         """Return the mean over annotator pairs where ``matrix`` (A, A) is defined, else NaN."""
@@ -81,7 +83,7 @@ class Agreement:
             f"Fleiss' kappa                      {_show(self.fleiss)}",
             f"Krippendorff's alpha               {alphas}",
             "",
-            f"{'annotator':<16}{'votes':>7}{'agrees with reference':>24}{'bias':>8}",
+            f"{'annotator':<16}{'votes':>7}{f'agrees with {self.reference}':>24}{'bias':>8}",
         ]
         for a, name in enumerate(self.annotators):
             total = self.confusion[a].sum()
@@ -146,6 +148,7 @@ def measure_agreement(
         confusion=confusion,
         bias=bias,
         notes=tuple(notes),
+        reference="others" if reference is None else "reference",
     )
 
 

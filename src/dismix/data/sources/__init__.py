@@ -67,6 +67,12 @@ def read_source(
     return manifest
 
 
+_ALL_MISSING = (
+    "name their folder, as seen from the table's, with --set images=FOLDER, and the ending that "
+    "names may lack with --set suffix=png"
+)
+
+
 def _refuse_missing(manifest: Manifest) -> None:
     missing = [row for row, path in enumerate(manifest.image_paths) if not path.is_file()]
     if missing:
@@ -76,5 +82,7 @@ def _refuse_missing(manifest: Manifest) -> None:
             file=manifest.path or manifest.root,
             row=int(manifest.lines[missing[0]]) if manifest.path is not None else None,
             column="image" if manifest.path is not None else None,
-            cure="complete the folder, or list all that are missing with `dismix data check`",
+            cure=_ALL_MISSING
+            if len(missing) == len(manifest) > 1 and manifest.meta.source == "table"
+            else "complete the folder, or list all that are missing with `dismix data check`",
         )

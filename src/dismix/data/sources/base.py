@@ -96,6 +96,18 @@ def is_image(name: str) -> bool:
     return name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")
 
 
+def is_bare_dicom(path: Path) -> bool:
+    """Return whether a file without an ending holds DICOM, as archives export (IM0001, 1.2.840)."""
+    bare = path.suffix == "" or path.suffix[1:].isdecimal()
+    if not bare or path.name.startswith(".") or path.name.upper() == "DICOMDIR":
+        return False
+    try:
+        with path.open("rb") as stream:
+            return stream.read(132)[128:] == b"DICM"
+    except OSError:
+        return False
+
+
 def subfolders(folder: Path) -> list[Path]:
     """Return the visible folders in a folder in natural order; none where it is no folder."""
     try:
@@ -109,7 +121,8 @@ def images_below(folder: Path, *, deep: bool = True) -> list[Path]:
     """Return the image files in a folder, and below it when ``deep``, in natural order."""
     found: list[Path] = []
     for parent, folders, names in os.walk(folder):
-        found.extend(Path(parent, name) for name in names if is_image(name))
+        files = (Path(parent, name) for name in names)
+        found.extend(path for path in files if is_image(path.name) or is_bare_dicom(path))
         folders[:] = [f for f in folders if deep and not f.startswith(_HIDDEN)]
     return sorted(found, key=lambda p: natural_key(p.relative_to(folder).as_posix()))
 

@@ -82,7 +82,7 @@ def read(
         bits=bits,
         fit=fit,
         source="folders",
-        notes="" if ranks else f"ranks by folder name: {' < '.join(names)}",
+        notes="" if ranks else _order_note(names),
     )
     return make_manifest(pd.DataFrame(rows), meta, root)
 
@@ -139,6 +139,19 @@ def _ranked(found: Iterable[str], ranks: tuple[str, ...], root: Path) -> tuple[s
         numbers = {int(name): name for name in names}
         return tuple(numbers.get(n, str(n)) for n in range(min(numbers), max(numbers) + 1))
     return tuple(names)
+
+
+def _order_note(names: tuple[str, ...]) -> str:
+    """Say how ranks were ordered; words in alphabetical order are seldom in that of severity.
+
+    Example:
+        >>> _order_note(("0_none", "1_mild"))
+        'ranks by folder name: 0_none < 1_mild'
+    """
+    order = " < ".join(names)
+    if all(any(letter.isdecimal() for letter in name) for name in names):
+        return f"ranks by folder name: {order}"
+    return f"ranks by alphabet: {order}; if that is not their order, import again with --ranks"
 
 
 SOURCE = SOURCES.register("folders")(

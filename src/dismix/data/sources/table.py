@@ -37,6 +37,10 @@ class _Scale:
     ranks: tuple[str, ...]
     first: int
 
+    def words(self, rank: int) -> str:
+        """Return a rank as the file may have it."""
+        return self.ranks[rank] if self.ranks else str(self.first + rank)
+
 
 def read(
     root: str | Path,
@@ -100,7 +104,9 @@ def read(
     # Before the pivot too: labelling tools list waiting images without an annotator.
     table, lines, left_out = _graded(table, lines, path, shown, skip=skip_ungraded)
     if "annotator" in table:
-        table, lines = _pivoted(table, lines, path)
+        named = [c for c in table.columns if c not in KEYS and not c.startswith("Unnamed")]
+        table, lines = _pivoted(table, lines, path, scale)
+        left_out += _by_vote_note([c for c in named if c not in table])
     names = tuple(ranks) or _numbered(table, scale, path, shown)
     table["image"] = [_image(name, images, suffix) for name in table["image"]]
     table = table.replace({"": None})
@@ -204,7 +210,7 @@ def _graded(
 
 
 def _pivoted(
-    table: pd.DataFrame, lines: NDArray[np.int64], path: Path
+    table: pd.DataFrame, lines: NDArray[np.int64], path: Path, scale: _Scale
 ) -> tuple[pd.DataFrame, NDArray[np.int64]]:
     """Turn votes into columns."""
     missing = [key for key in KEYS if key not in table]
@@ -215,7 +221,21 @@ def _pivoted(
             row=1,
             cure=f"name it with {_OPTIONS[missing[0]]}",
         )
-    return pivot_long(table.replace({"": None}), file=path, lines=lines)
+    return pivot_long(table.replace({"": None}), file=path, lines=lines, words=scale.words)
+
+
+def _by_vote_note(columns: Sequence[str]) -> list[str]:
+    """Say which columns have no place in a table with one row an image.
+
+    Example:
+        >>> _by_vote_note(["date", "seconds"]), _by_vote_note([])
+        (["left out the columns 'date', 'seconds', which differ among the votes of an image"], [])
+    """
+    if not columns:
+        return []
+    names, one = ", ".join(f"'{name}'" for name in columns), len(columns) == 1
+    what, differ = ("column", "differs") if one else ("columns", "differ")
+    return [f"left out the {what} {names}, which {differ} among the votes of an image"]
 
 
 def _ranks(
