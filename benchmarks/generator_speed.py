@@ -113,7 +113,6 @@ def profiled(step: Callable[[], object], device: torch.device, steps: int = 3) -
 @torch.no_grad()
 def decode_rate(args: argparse.Namespace, device: torch.device) -> float:
     """Decoded images a second by the fast decoder."""
-    torch.backends.cudnn.benchmark = True
     model = Generator.seeded(GeneratorConfig(num_ranks=5, arch=args.arch), 0).eval().to(device)
     decode = FastDecoder(model, compiled=args.compile)
     size = model.latent_size
@@ -140,6 +139,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--search", action="store_true", help="let cuDNN try its algorithms")
     parser.add_argument("--freeze", action="store_true", help="freeze the encoder's way down")
     parser.add_argument("--decode-only", action="store_true")
     parser.add_argument("--train-only", action="store_true")
@@ -148,6 +148,7 @@ def main() -> None:
     parser.add_argument("--no-limits", action="store_true")
     parser.add_argument("--set", action="append", default=[])
     args = parser.parse_args()
+    torch.backends.cudnn.benchmark = args.search
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     found: dict[str, float] = {}
     if not args.train_only:

@@ -206,8 +206,10 @@ def main() -> None:
     parser.add_argument("--pool", type=int, default=0, help="mixes of a block; 0 fits a round")
     parser.add_argument("--reuse", type=int, default=4)
     parser.add_argument("--compiled", action="store_true", help="also the compiled decoder")
+    parser.add_argument("--search", action="store_true", help="let cuDNN try its algorithms")
     parser.add_argument("--mixers", nargs="*", help=f"others beside it; default {OTHERS}")
     args = parser.parse_args()
+    torch.backends.cudnn.benchmark = args.search
     record: dict[str, Any] = {"settings": {k: str(v) for k, v in vars(args).items()}}
     with tempfile.TemporaryDirectory() as folder:
         run = args.run or untrained_run(Path(folder), args.arch, args.size, args.device)
