@@ -3,9 +3,11 @@
 import dataclasses
 
 import pytest
+import torch
 
 from dismix.errors import DisMixError
 from dismix.generator.config import GeneratorConfig
+from dismix.generator.model import Generator
 from dismix.generator.recipe import DEFAULT, PAPER, named_recipe, with_settings
 from dismix.generator.start_run import choose_recipe
 from dismix.generator.terms import PAPER_TERMS, TERMS
@@ -73,3 +75,15 @@ def test_settings_leave_the_recipe_they_start_from() -> None:
     before = dataclasses.asdict(PAPER)
     with_settings(PAPER, {"similarity": 0, "projections": "two"})
     assert dataclasses.asdict(PAPER) == before
+
+
+@pytest.mark.parametrize(("arch", "cells"), [("tiny", 16), ("light", 32)])
+def test_the_spatial_code_has_a_place_for_every_cell(arch: str, cells: int) -> None:
+    recipe = choose_recipe("spatial", arch, {"ordinal_trunk": "none"})
+    assert recipe.weight("mix_keep") == 2
+    assert recipe.epochs == choose_recipe("default", arch, {}).epochs
+    config = GeneratorConfig.from_dict({**recipe.structure, "num_ranks": 3, "arch": arch})
+    model = Generator.seeded(config, 0).eval()
+    images = torch.zeros(1, model.in_channels, model.image_size, model.image_size)
+    with torch.no_grad():
+        assert model.latents(images).ordinal.shape[-1] == cells

@@ -54,7 +54,7 @@ def train(
     manifest: ManifestPath,
     run: Annotated[Path, typer.Option("-o", "--output", help="Run folder to fill.")],
     arch: Annotated[Arch, typer.Option(help="vq-f8 (the paper's), light, or tiny.")] = Arch.light,
-    recipe: Annotated[str, typer.Option(help="paper or default.")] = "default",
+    recipe: Annotated[str, typer.Option(help="paper, default or spatial.")] = "default",
     epochs: Epochs = None,
     size: Size = None,
     weights: Annotated[
@@ -166,7 +166,7 @@ def ablate(
         list[str] | None, typer.Option("--only", help="Run this one alone; repeat.")
     ] = None,
     arch: Annotated[Arch, typer.Option(help="vq-f8 (the paper's), light, or tiny.")] = Arch.light,
-    recipe: Annotated[str, typer.Option(help="paper or default.")] = "default",
+    recipe: Annotated[str, typer.Option(help="paper, default or spatial.")] = "default",
     epochs: Epochs = None,
     size: Size = None,
     weights: Annotated[

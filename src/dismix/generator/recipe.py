@@ -1,13 +1,15 @@
 """How a generator is trained. What it is made of is `GeneratorConfig`.
 
 A recipe names every lever; the command line sets any of them (``--set reversal=0``), and
-the ablations are nothing but such settings. Two recipes come with the package:
+the ablations are nothing but such settings. Three recipes come with the package:
 
 - ``paper``: the published form. One z for both branches, dot-product attention, a linear
   classifier behind a gradient reversal, learned unit-sum weights, Adam 1e-5, 400 epochs,
   batches of 11.
 - ``default``: what it takes to really separate the two codes; each lever's measured effect
-  is in ``results/``.
+  is in ``results/``. The ordinal code says the rank alone.
+- ``spatial``: the same with an ordinal code that has a place for each cell, for severity that
+  is lesions somewhere in the image rather than the shape of one thing.
 """
 
 import dataclasses
@@ -195,7 +197,15 @@ DEFAULT = Recipe(
         "rank_only": True,
     },
 )  # fmt: skip
-RECIPES: dict[str, Recipe] = {"paper": PAPER, "default": DEFAULT}
+# An ordinal code for every cell of the latent grid. It could carry the look as well, hence
+# `mix_keep`; a strong guide draws nets of vessels there.
+SPATIAL_CODE = {"rank_only": False, "ordinal_grid": None, "ordinal_codes": 64}
+SPATIAL = dataclasses.replace(
+    DEFAULT,
+    weights={**DEFAULT.weights, "mix_keep": 2.0, "guide": 0.1, "rank_nonordinal": 1.0},
+    structure={**DEFAULT.structure, **SPATIAL_CODE},
+)
+RECIPES: dict[str, Recipe] = {"paper": PAPER, "default": DEFAULT, "spatial": SPATIAL}
 
 
 def named_recipe(name: str) -> Recipe:

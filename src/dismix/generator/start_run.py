@@ -14,7 +14,7 @@ from dismix import atomic
 from dismix.errors import DisMixError
 from dismix.generator.checkpoint import FILE
 from dismix.generator.config import GeneratorConfig
-from dismix.generator.recipe import Recipe, named_recipe, with_settings
+from dismix.generator.recipe import DEFAULT, SPATIAL_CODE, Recipe, named_recipe, with_settings
 from dismix.generator.run_log import require_tensorboard
 from dismix.progress import Progress
 from dismix.provenance import provenance
@@ -56,8 +56,10 @@ def choose_recipe(name: str, arch: str, settings: Mapping[str, Any]) -> Recipe:
         3
     """
     recipe = named_recipe(name)
-    if arch == "tiny" and name == "default":
-        recipe = with_settings(recipe, TINY)
+    if arch == "tiny" and name != "paper":
+        recipe = with_settings(DEFAULT, TINY)
+        if name == "spatial":
+            recipe = with_settings(recipe, {**SPATIAL_CODE, "mix_keep": 2})
     return with_settings(recipe, settings)
 
 
