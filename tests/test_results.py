@@ -4,7 +4,7 @@ import json
 import re
 from collections import defaultdict
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 
 import pytest
 
@@ -12,6 +12,7 @@ from dismix.bench.report import write_report
 
 RESULTS = Path(__file__).parents[1] / "results"
 TABLE = re.compile(r"<!-- table: (\S+) -->\n((?:\|.*\n)+)")
+PAIRS = re.compile(r"<!-- pairs: (\S+) -->\n((?:\|.*\n)+)")
 
 
 def _cells(folder: Path) -> dict[tuple[str, str], str]:
@@ -42,6 +43,25 @@ def test_tables_are_those_of_the_records(page: Path) -> None:
             for mixer, cell in zip(head[1:], row[1:], strict=True)
         }
         assert written == cells
+
+
+def test_paired_differences_are_those_of_the_records() -> None:
+    tables = PAIRS.findall((RESULTS / "README.md").read_text(encoding="utf-8"))
+    assert tables
+    for folder, text in tables:
+        runs: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+        for file in (RESULTS / folder / "records").glob("*.json"):
+            record = json.loads(file.read_text(encoding="utf-8"))
+            factors = record["factors"]
+            points = 100 * record["metrics"]["accuracy"]
+            runs[factors["grader"], factors["mixer"]][factors["seed"]] = points
+        head, _, *rows = [[c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines()]
+        for other, *cells in rows:
+            for grader, cell in zip(head[1:], cells, strict=True):
+                ours, theirs = runs[grader, "dismix"], runs[grader, other]
+                gains = [ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()]
+                error = stdev(gains) / len(gains) ** 0.5
+                assert cell == f"{mean(gains):+.1f} ({error:.1f})", (grader, other)
 
 
 @pytest.mark.parametrize(
