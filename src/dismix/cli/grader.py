@@ -120,7 +120,7 @@ def train(
         f"epoch {found['epoch']} by {found['select']}: validation {_line(found['validation'])} "
         f"-> {run}"
     )
-    note = one_grade_note(found["validation"])
+    note = one_grade_note(found["validation"], run)
     if note:
         typer.echo(note, err=True)
 
