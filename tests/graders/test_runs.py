@@ -489,3 +489,9 @@ def test_the_note_on_one_grade_names_the_batch_that_a_study_takes(manifest, tmp_
     assert words in command(capsys, "evaluate", run / "model.safetensors", "--cpu", "-q")[1]
     _, out, _ = command(capsys, "evaluate", run, "--cpu", "-q", "--json")
     assert words in json.loads(out)["notes"][0]
+
+
+def test_help_says_from_where_predicted_grades_count(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    _, out, _ = command(capsys, "predict", "--help")
+    assert "Grades and ranks count from 0" in " ".join(out.split())
