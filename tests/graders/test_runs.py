@@ -320,6 +320,8 @@ def test_batches_and_sets_that_are_too_small(manifest):
         warnings.simplefilter("error")
         check_training(grader, quick(), target, data)
         check_training(grader, quick(batch_size=64, epochs=200), many, data)
+        # Chosen by the user.
+        check_training(grader, quick(batch_size=48, epochs=1), many, data)
 
 
 @pytest.mark.parametrize(("backbone", "size"), [("vit_tiny_patch16_224", 256), ("vgg11", 16)])

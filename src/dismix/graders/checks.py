@@ -8,6 +8,7 @@ from dismix.data.batches import batch_bounds
 from dismix.data.manifest import Manifest
 from dismix.errors import DisMixError
 from dismix.graders.base import Grader
+from dismix.graders.registry import GRADERS
 from dismix.graders.settings import TrainSettings, usual_batch
 from dismix.labels import OrdinalTarget
 
@@ -59,6 +60,8 @@ def check_training(
 def steps_note(images: int, settings: TrainSettings, least: int = 2) -> str:
     """Return what to do about batches that leave too few steps to learn from, else nothing.
 
+    Who chose another batch than the preset's is told only where it holds all images.
+
     Args:
         images: Training images.
         settings: Settings.
@@ -78,6 +81,8 @@ def steps_note(images: int, settings: TrainSettings, least: int = 2) -> str:
             f"there are only {images} training images for batches of {size}, so every step takes "
             f"all of them; add --batch-size {advised}"
         )
+    if size != GRADERS[settings.method].presets[settings.preset].batch_size:
+        return ""
     steps = settings.epochs * len(batch_bounds(images, size, drop_last=images >= 2 * size))
     if steps >= FEW_STEPS:
         return ""
