@@ -10,6 +10,7 @@ from PIL import Image
 from tests.bench.synthetic import ALL, Lab, full_study, torn_study
 
 from dismix.bench.figures import keep_picture
+from dismix.bench.plan import plan_title
 from dismix.bench.report import write_report
 from dismix.bench.report_study import read_study
 from dismix.bench.report_summary import not_run, paper_sentence, summarise
@@ -276,3 +277,50 @@ def test_a_report_of_failures_alone_is_whole(tmp_path):
     text = path.read_text(encoding="utf-8")
     assert "No run of a grader has ended" in text
     assert "1 run failed" in text
+
+
+def test_the_heading_tells_what_was_planned(tmp_path):
+    Lab(tmp_path).grader("idrid", "ce", "none", 0)
+    name = tmp_path.name
+
+    def heading(**given) -> str:
+        page = write_report(tmp_path, tmp_path / "out", **given).with_suffix(".md")
+        return page.read_text(encoding="utf-8").splitlines()[0]
+
+    assert heading() == f"# DisMix benchmark: {name}"
+    (tmp_path / "plans").mkdir()
+    for plan in ("first", "second"):
+        content = {"plan": plan, "title": f"The {plan} study", "runs": []}
+        (tmp_path / "plans" / f"{plan}.json").write_text(json.dumps(content))
+        if plan == "first":
+            assert heading() == f"# DisMix benchmark: {name} (plan: The first study)"
+    # Neither of two is the folder's, but each is its own.
+    assert heading() == f"# DisMix benchmark: {name}"
+    assert plan_title(tmp_path, "second") == "The second study"
+    (tmp_path / "plan.json").write_text('{"title": "Its own <b>name</b>"}')
+    assert heading() == f"# DisMix benchmark: {name} (plan: Its own &lt;b&gt;name&lt;/b&gt;)"
+    (tmp_path / "plan.json").write_text("torn {")
+    assert heading() == f"# DisMix benchmark: {name}"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "words"),
+    [
+        ((1, 1), "One seed each; best in bold."),
+        ((1, 1, 3), "One seed each (n: mean ± standard deviation of n seeds); best in bold."),
+        ((2, 2), "Means over 2 seeds ± standard deviation; best in bold."),
+        (
+            (3, 2, 3),
+            "Means over 3 seeds ± standard deviation (n: over n seeds instead of 3); best in bold.",
+        ),
+    ],
+)
+def test_tables_say_over_how_many_seeds(tmp_path, seeds, words):
+    lab = Lab(tmp_path)
+    for mixer, count in zip(("none", "mixup", "dismix"), seeds, strict=False):
+        for seed in range(count):
+            lab.grader("idrid", "ce", mixer, seed)
+    write_report(tmp_path)
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert words in text.splitlines()
+    assert text.count("best in bold") == text.count(words)

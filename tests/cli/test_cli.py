@@ -236,10 +236,56 @@ def test_bad_files_are_skipped_and_listed_on_request(dismix, clinic, monkeypatch
         code, _, err = dismix(*command, "-q")
         assert code == 2
         assert "img07.png" in err
+        assert ("--write-readable" if "prepare" in command else "--on-error skip") in err
         code, _, err = dismix(*command, "-q", "--on-error", "skip")
         assert code == 0
         assert err.count("skipped:") == 1
         assert "img07.png" in err
+        # It is left out already.
+        assert "--" not in err
+
+
+def test_a_manifest_without_unreadable_rows_is_written(dismix, clinic, monkeypatch):
+    monkeypatch.setenv("DISMIX_CACHE", str(clinic.parent / "cache"))
+    manifest = import_clinic(dismix, clinic)
+    whole = manifest.read_bytes()
+    (clinic.parent / "img07.png").write_bytes((clinic.parent / "img07.png").read_bytes()[:300])
+    (clinic.parent / "img09.png").unlink()
+    new = clinic.parent / "sub" / "good.csv"
+    told = ("data", "check", manifest, "-q", "--no-near", "--write-readable")
+    code, out, err = dismix(*told, new)
+    assert (code, err) == (0, "")
+    assert "left out: row 9: img07.png: image is cut short\n" in out
+    assert "left out: row 11: img09.png: file not found\n" in out
+    assert out.endswith(f"58 rows with a readable image -> {new}\n")
+    kept, before = read_manifest(new), read_manifest(manifest)
+    assert kept.meta == before.meta
+    assert kept.annotators == before.annotators
+    names = [f"img{i:02d}.png" for i in range(60) if i not in (7, 9)]
+    assert kept.image_paths == [clinic.parent / name for name in names]
+    assert dismix("data", "prepare", new, "--size", "16", "-q")[0] == 0
+    code, _, err = dismix(*told, manifest)
+    assert code == 2
+    assert "is the manifest that was checked; name another file" in err
+    assert manifest.read_bytes() == whole
+    code, out, err = dismix(*told, new, "--json")
+    assert json.loads(out)["ok"] is False
+    assert err.count("left out: ") == 2
+    assert dismix(*told, new, "--no-images")[0] == 2
+
+
+def test_unreadable_rows_left_out_do_not_hide_other_errors(dismix, clinic):
+    manifest = import_clinic(dismix, clinic)
+    (clinic.parent / "img07.png").write_bytes(b"")
+    table = pd.read_csv(manifest)
+    table.loc[[10, 11], "split"] = "test"
+    (clinic.parent / "img10.png").write_bytes((clinic.parent / "img00.png").read_bytes())
+    table.to_csv(manifest, index=False)
+    new = clinic.parent / "good.csv"
+    code, out, _ = dismix("data", "check", manifest, "-q", "--write-readable", new)
+    assert code == 1
+    assert "left out: row 9: img07.png: file is empty" in out
+    assert len(read_manifest(new)) == 59
 
 
 def test_a_table_is_not_overwritten_by_its_import(dismix, clinic):

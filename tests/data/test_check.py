@@ -394,4 +394,7 @@ def test_cures_fit_the_fault(tmp_path: Path) -> None:
     report = check_path(save(tmp_path, text))
     assert "link to a file that is gone" in only(report, "missing-image").cure
     cures = [f.cure for f in report.of("unreadable-image")]
-    assert cures == ["name a file", "use JPEG, PNG, WebP, TIFF, BMP or DICOM, or drop the row"]
+    assert cures == [
+        "name a file",
+        "use JPEG, PNG, WebP, TIFF, BMP or DICOM, or leave the row out with --write-readable",
+    ]

@@ -237,7 +237,7 @@ def test_files_cut_anywhere_give_one_line(kind: str, tmp_path: Path) -> None:
         with pytest.raises(DisMixError) as caught:
             decode_image(path)
         assert str(caught.value).startswith(f"{path}: ")
-        assert "--on-error skip" in str(caught.value)
+        assert "--write-readable NEW.csv" in str(caught.value)
         assert "\n" not in str(caught.value)
 
 

@@ -165,7 +165,7 @@ def test_bad_files_give_one_line(tmp_path: Path) -> None:
         with pytest.raises(DisMixError) as caught:
             decode_image(path)
         assert str(caught.value).startswith(f"{path}: ")
-        assert "--on-error skip" in str(caught.value)
+        assert "--write-readable NEW.csv" in str(caught.value)
         assert NAME not in str(caught.value)
     path.write_text("just text, named like an image")
     with pytest.raises(DisMixError, match="is not a DICOM file with an image"):

@@ -170,7 +170,7 @@ def test_a_bad_file_stops_with_its_name_and_keeps_the_rest(
 ) -> None:
     files = make_files(tmp_path / "raw", 6)
     files[4].write_bytes(files[4].read_bytes()[:50])
-    with pytest.raises(DisMixError, match=f"^{files[4]}: .*--on-error skip") as caught:
+    with pytest.raises(DisMixError, match=f"^{files[4]}: .*--write-readable") as caught:
         build_store(files, SMALL, tmp_path / "cache", workers=2)
     assert "\n" not in str(caught.value)
     assert not list((tmp_path / "cache").rglob("index.json"))
@@ -187,8 +187,9 @@ def test_skipped_files_are_listed_and_cannot_be_fetched(tmp_path: Path) -> None:
     files[3].unlink()
     built = build_store(files, SMALL, tmp_path / "cache", on_error="skip")
     assert [(item.row, item.path) for item in built.skipped] == [(1, files[1]), (3, files[3])]
-    assert built.skipped[0].reason.startswith("file is empty")
-    assert built.skipped[1].reason.startswith("file not found")
+    # They are left out already: no advice to leave them out.
+    assert built.skipped[0].reason == "file is empty; copy it again"
+    assert built.skipped[1].reason == "file not found; correct the path"
     with pytest.raises(DisMixError, match=f"{files[3]}: was skipped and has no image"):
         built[[0, 3]]
     assert (built.to_device("cpu")[[1, 3]] == 0).all()

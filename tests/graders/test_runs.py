@@ -25,7 +25,7 @@ from dismix.graders.predict import predict_files, predict_manifest
 from dismix.graders.registry import create_grader
 from dismix.graders.report import evaluate_run
 from dismix.graders.seeds import summarise, train_seeds
-from dismix.graders.settings import choose_settings
+from dismix.graders.settings import choose_settings, usual_batch
 from dismix.graders.start_run import train_grader
 from dismix.labels import OrdinalTarget
 
@@ -310,11 +310,18 @@ def test_batches_and_sets_that_are_too_small(manifest):
         check_training(grader, quick(batch_size=1), target, data)
     with pytest.raises(DisMixError, match="has 1 training image, 'ce' needs 2"):
         check_training(grader, quick(), target[:1], data)
-    with pytest.warns(UserWarning, match="only 12 training images for batches of 64"):
+    with pytest.warns(UserWarning, match=r"only 12 training images.* 64, .*; add --batch-size 8$"):
         check_training(grader, quick(batch_size=64), target, data)
+    many = OrdinalTarget.from_labels([0, 1, 2] * 50, 3)
+    words = "10 epochs of 150 images in batches of 64 are 20 steps; add --batch-size 16, or more"
+    with pytest.warns(UserWarning, match=words):
+        check_training(grader, quick(batch_size=64, epochs=10), many, data)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_training(grader, quick(), target, data)
+        check_training(grader, quick(batch_size=64, epochs=200), many, data)
+        # Chosen by the user.
+        check_training(grader, quick(batch_size=48, epochs=1), many, data)
 
 
 @pytest.mark.parametrize(("backbone", "size"), [("vit_tiny_patch16_224", 256), ("vgg11", 16)])
@@ -466,5 +473,27 @@ def test_a_grader_that_gives_one_grade_says_so(manifest, tmp_path, capsys):
     code, out, err = command(capsys, "train", manifest, "-o", run, *common, "--set", "lr=1e-12")
     assert (code, out.count("\n"), err.count("\n")) == (0, 1, 1)
     assert err.startswith("note: all images were given one and the same grade")
+    # Batches of 8 are as small as a study would take them.
+    assert "--batch-size" not in err
     _, out, _ = command(capsys, "evaluate", run, "--cpu", "-q")
     assert out.splitlines()[-1] == err.strip()
+
+
+def test_the_note_on_one_grade_names_the_batch_that_a_study_takes(manifest, tmp_path, capsys):
+    run = tmp_path / "idle"
+    common = ("--backbone", "tiny", "--epochs", 1, "--size", 16, "--batch-size", 20, "--cpu", "-q")
+    _, _, err = command(capsys, "train", manifest, "-o", run, *common, "--set", "lr=1e-12")
+    images = len(read_manifest(manifest).split("train"))
+    words = f"longer (--epochs), in smaller batches (--batch-size {usual_batch(images)}), or"
+    assert words in err
+    _, out, _ = command(capsys, "evaluate", run, "--cpu", "-q")
+    assert words in out
+    assert words in command(capsys, "evaluate", run / "model.safetensors", "--cpu", "-q")[1]
+    _, out, _ = command(capsys, "evaluate", run, "--cpu", "-q", "--json")
+    assert words in json.loads(out)["notes"][0]
+
+
+def test_help_says_from_where_predicted_grades_count(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    _, out, _ = command(capsys, "predict", "--help")
+    assert "Grades and ranks count from 0" in " ".join(out.split())

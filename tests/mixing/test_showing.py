@@ -1,5 +1,7 @@
 """Figures: the right shape, pictures that are what the captions say, and named mistakes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -54,4 +56,38 @@ def test_mistakes_are_named(toy_run):
         draw_figure(toy_run, "stripe", cache=cache)
     with pytest.raises(DisMixError, match="rank 4 has no neighbour above; choose 0 to 3"):
         draw_figure(toy_run, rank=4, cache=cache)
+    for rank, words in ((7, "no rank '7'; the ranks are 0, 1, 2, 3, 4"), (-1, "no rank '-1'")):
+        with pytest.raises(DisMixError, match=f"--rank: there is {words}"):
+            draw_figure(toy_run, rank=rank, cache=cache)
     assert torch.is_grad_enabled()
+
+
+def test_ranks_are_called_as_the_user_calls_them(toy_run, tmp_path, monkeypatch):
+    data = read_manifest(toy_run.parent / "data")
+    told = {"cache": toy_run.parent / "cache", "manifest": tmp_path / "manifest.csv"}
+    asked = []
+
+    def headers(rows, captions, headers):
+        asked.append([headers[0], headers[-1], captions[0][1]])
+        return headed_grid(rows, captions, headers)
+
+    monkeypatch.setattr(showing, "headed_grid", headers)
+    mild = ("none", "doubtful", "mild", "moderate", "severe")
+    for names, rank, low in (
+        (("1", "2", "3", "4", "5"), "2", 2),
+        (("1", "2", "3", "4", "5"), 1, 2),
+        (mild, "mild", 2),
+        (mild, "2", 2),
+    ):
+        named = replace(data, meta=replace(data.meta, ranks=names))
+        write_manifest(named, tmp_path / "manifest.csv")
+        draw_figure(toy_run, "strip", rank=rank, **told)
+        assert asked.pop() == [f"rank {low}", f"rank {low + 1}", f"rank {low} to {low + 1}"]
+    write_manifest(
+        replace(data, meta=replace(data.meta, ranks=("1", "2", "3", "4", "5"))),
+        tmp_path / "manifest.csv",
+    )
+    with pytest.raises(DisMixError, match=r"no rank '0'; the ranks are 1, 2, 3, 4, 5$"):
+        draw_figure(toy_run, rank="0", **told)
+    with pytest.raises(DisMixError, match="rank 5 has no neighbour above; choose 1 to 4"):
+        draw_figure(toy_run, rank="5", **told)

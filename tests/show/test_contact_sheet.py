@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from dismix.data.manifest import ManifestMeta, make_manifest
 from dismix.errors import DisMixError
@@ -52,6 +52,23 @@ def test_images_are_shown_as_training_reads_them(tmp_path):
         sheet = np.asarray(contact_sheet(make_manifest(table, meta, tmp_path), size=32))
         shown = sheet[MARGIN : MARGIN + 32, LABEL : LABEL + 32, 0]
         assert (shown == 255).sum() == white
+
+
+@pytest.mark.parametrize("grey", [True, False])
+def test_images_are_equalised_where_training_does_so(tmp_path, grey):
+    ramp = np.tile(np.arange(100, 132, dtype=np.uint8), (32, 1))
+    for name in ("a.png", "b.png"):
+        Image.fromarray(ramp).save(tmp_path / name)
+    table = pd.DataFrame({"image": ["a.png", "b.png"], "grade": [0, 1]})
+    shown = {}
+    for wanted in (False, True):
+        meta = ManifestMeta(("a", "b"), grey=grey, equalize=wanted)
+        sheet = np.asarray(contact_sheet(make_manifest(table, meta, tmp_path), size=32))
+        shown[wanted] = sheet[MARGIN : MARGIN + 32, LABEL : LABEL + 32, 0]
+    assert np.array_equal(shown[False], ramp)
+    trained = ImageOps.equalize(Image.fromarray(ramp))
+    assert np.array_equal(shown[True], np.asarray(trained))
+    assert np.ptp(shown[True]) > 200
 
 
 def test_captions_number_ranks_once(manifest, monkeypatch):

@@ -82,6 +82,7 @@ def test_unreadable_images_stop_it_or_are_left_out(tmp_path):
     found = taken(path, on_error="skip")
     assert len(found.manifest) == 19
     assert found.skipped[0].startswith("03.png")
+    assert "--" not in found.skipped[0]
     assert "1 images could not be read" in found.notes[0]
 
 

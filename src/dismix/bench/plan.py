@@ -125,6 +125,26 @@ def plan_name(name: str | Path) -> str:
     return path.stem if path.suffix in (".yaml", ".yml", ".json") else str(name)
 
 
+def plan_title(folder: Path, plan: str | None = None) -> str:
+    """Return what the plan of a benchmark folder calls itself, or "" where that is not known.
+
+    Args:
+        folder: A plan's file lies in it (``plan.json``, ``plan.yaml``), or plans were run in it.
+        plan: A plan that was run there. None is the file, else the only plan that was run.
+    """
+    run, found = folder / "plans", [folder / f"plan.{end}" for end in ("json", "yaml", "yml")]
+    found = [path for path in found if path.is_file()] or [*run.glob("*.json")]
+    found = found if plan is None else [run / f"{plan}.json"]
+    if len(found) != 1:
+        return ""
+    try:
+        content = _read(found[0])
+    except (DisMixError, OSError, ValueError):  # A heading is not worth stopping for.
+        return ""
+    title = content.get("title") if isinstance(content, dict) else None
+    return " ".join(str(title or "").split())
+
+
 def make_plan(content: Any, name: str, path: Path | None = None) -> Plan:
     """Check a plan's content and wrap it.
 

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from dismix import atomic
+from dismix.bench.plan import plan_title
 from dismix.bench.report_html import html_page
 from dismix.bench.report_markdown import markdown_page
 from dismix.bench.report_sections import make_sections
@@ -30,7 +31,7 @@ def write_report(
             ``reports/PLAN`` below it for one plan.
         plan: Name of the plan whose runs are told of; all runs when None.
         progress: Called after each step.
-        title: Heading; names the folder by default.
+        title: Heading; by default the folder or the plan, and what the plan calls itself.
 
     Returns:
         The path of the HTML page.
@@ -45,9 +46,16 @@ def write_report(
     sections = make_sections(study, summary, folder)
     tick()
     records = os.path.relpath(folder / "records", home).replace(os.sep, "/")
-    title = title or f"DisMix benchmark: {plan or folder.resolve().name}"
+    title = title or _heading(folder, plan)
     atomic.write_text(home / MARKDOWN, markdown_page(title, summary, sections, records, home))
     tick()
     atomic.write_text(home / HTML, html_page(title, summary, sections, records))
     tick()
     return home / HTML
+
+
+def _heading(folder: Path, plan: str | None) -> str:
+    planned = plan_title(folder, plan)
+    # Called a plan: a study that is not finished has run less than its plan's title may say.
+    beside = f" (plan: {planned})" if planned else ""
+    return f"DisMix benchmark: {plan or folder.resolve().name}{beside}"

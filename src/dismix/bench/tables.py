@@ -14,6 +14,9 @@ NOT_RUN = "not run"
 FAILED = "failed"
 
 
+_BOLD = "best in bold."
+
+
 @dataclass(frozen=True)
 class Metric:
     """How a metric is shown.
@@ -180,7 +183,7 @@ def draw_grid(study: Study, grid: Grid, metric: Metric) -> list[Table]:
         beside = " (the paper's numbers)" if grid.paper else ""
         table = _draw(study, grid, rest, metric)
         caption = f"{metric.title}: {len(rest)} settings not run: {names}{beside}"
-        notes = tuple(note for note in table.notes if "seeds" not in note)
+        notes = tuple(note for note in table.notes if _BOLD not in note)
         key = f"{table.key}-not-run"
         tables.append(replace(table, key=key, caption=caption, notes=notes, folded=bool(run)))
     return tables
@@ -194,8 +197,8 @@ def _draw(study: Study, grid: Grid, wanted: Sequence[Row], metric: Metric) -> Ta
         labels = [Cell(study.data_name(row.data)), Cell(grader_name(row.grader))]
         rows.append((*labels, *(Cell(text) for text in row.more), *mark_best(cells, metric)))
     rows = _heated(rows, metric) if grid.heat else rows
-    words = "" if seeds == 1 else f"Means over {seeds} seeds ± standard deviation"
-    notes = [f"{words or 'One seed'} (n: of another number of seeds); best in bold."]
+    others = any(cell.mark.startswith("n=") for row_cells in rows for cell in row_cells)
+    notes = [f"{_over_seeds(seeds, others)}; {_BOLD}"]
     if any(cell.paper for row_cells in rows for cell in row_cells):
         notes.append("Small: the paper's number.")
     columns = (*grid.headings, *(column.title for column in grid.columns))
@@ -207,6 +210,14 @@ def _draw(study: Study, grid: Grid, wanted: Sequence[Row], metric: Metric) -> Ta
         f"{grid.key}-{metric.key}", caption, columns, tuple(rows), len(grid.headings),
         tuple(notes), ours=ours,
     )  # fmt: skip
+
+
+def _over_seeds(seeds: int, others: bool) -> str:
+    """Say what the numbers are, and what n means where it is written beside some of them."""
+    if seeds == 1:
+        return "One seed each" + (" (n: mean ± standard deviation of n seeds)" if others else "")
+    beside = f" (n: over n seeds instead of {seeds})" if others else ""
+    return f"Means over {seeds} seeds ± standard deviation{beside}"
 
 
 def _heated(rows: list[tuple[Cell, ...]], metric: Metric) -> list[tuple[Cell, ...]]:

@@ -3,7 +3,7 @@
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,9 @@ from dismix.cli.options import (
     Seed,
     report_skipped,
 )
+
+if TYPE_CHECKING:
+    from dismix.data.findings import Report
 
 app = typer.Typer(no_args_is_help=True, help="Graded images: import, check, show, split, phantom.")
 
@@ -93,18 +96,45 @@ def check(
     images: Annotated[bool, typer.Option(help="Open the image files.")] = True,
     near: Annotated[bool, typer.Option(help="Look for near-identical images.")] = True,
     mirrored: Annotated[bool, typer.Option("--mirrored", help="And for mirrored ones.")] = False,
+    readable: Annotated[
+        Path | None,
+        typer.Option(
+            "--write-readable", help="Write a manifest without rows whose image cannot be read."
+        ),
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Find missing files, bad grades, leaks between splits and twin images."""
+    """Find missing files, bad grades, leaks between splits and twin images.
+
+    With --write-readable, images that were left out no longer count for the exit code.
+    """
     from dismix.data.check import check_path
+    from dismix.errors import DisMixError
     from dismix.progress import bar
 
+    if readable is not None and not images:
+        raise DisMixError(
+            "has to open the images", column="--write-readable", cure="leave --no-images out"
+        )
     with bar(quiet=quiet or as_json) as progress:
         report = check_path(path, images=images, near=near, mirrored=mirrored, progress=progress)
     typer.echo(json.dumps(report.to_dict(), indent=2) if as_json else str(report))
-    if not report.ok:
+    ok = report.ok if readable is None else _keep_readable(path, report, readable, err=as_json)
+    if not ok:
         raise typer.Exit(1)
+
+
+def _keep_readable(path: Path, report: "Report", output: Path, *, err: bool) -> bool:
+    """Write what can be read, say what was left out, and return whether no other error is left."""
+    from dismix.data.readable import UNREADABLE, left_out_lines, write_readable
+
+    kept = write_readable(path, report, output)
+    for line in left_out_lines(report):
+        typer.echo(line, err=err)
+    rows = "1 row" if len(kept) == 1 else f"{len(kept)} rows"
+    typer.echo(f"{rows} with a readable image -> {output}", err=err)
+    return len(report.of("error")) == len(report.of(*UNREADABLE))
 
 
 @app.command()
@@ -118,13 +148,20 @@ def show(
     quiet: Quiet = False,
 ) -> None:
     """Write a contact sheet: a row of images for each grade."""
+    from dismix.data.decode import advised
     from dismix.data.manifest import read_manifest
+    from dismix.errors import DisMixError
     from dismix.progress import bar
     from dismix.show.contact_sheet import contact_sheet, save_picture
 
     data = read_manifest(manifest)
     skipped: list[str] = []
-    on_bad = (lambda error: skipped.append(str(error))) if on_error is OnError.skip else None
+
+    def on_bad(error: DisMixError) -> None:
+        if on_error is OnError.stop:
+            raise advised(error, "or leave such files out with --on-error skip") from error
+        skipped.append(str(advised(error)))
+
     with bar(quiet=quiet) as progress:
         sheet = contact_sheet(
             data, columns=columns, size=size, seed=seed, on_bad=on_bad, progress=progress

@@ -120,7 +120,7 @@ def train(
         f"epoch {found['epoch']} by {found['select']}: validation {_line(found['validation'])} "
         f"-> {run}"
     )
-    note = one_grade_note(found["validation"])
+    note = one_grade_note(found["validation"], run)
     if note:
         typer.echo(note, err=True)
 
@@ -227,6 +227,8 @@ def predict(
 ) -> None:
     """Grade new images: grade, probabilities, expected rank, uncertainty.
 
+    Grades and ranks count from 0 for the lowest, whatever the ranks are called: on a scale from
+    1 to 5, grade 0 is '1' and p_0 its probability. The column name has the rank's own name.
     Of a manifest, or a folder that holds manifest.csv, the known grades are written beside.
     Files that cannot be read are named on stderr, the rest is graded, and the exit code is 1.
     """

@@ -109,7 +109,13 @@ def show(
     run: Run,
     output: Annotated[Path, typer.Option("-o", "--output", help="Picture file, .png or .jpg.")],
     figure: Annotated[Figure, typer.Option(help="What to draw.")] = Figure.policies,
-    rank: Annotated[int, typer.Option(help="Rank of the anchor.", min=0)] = 1,
+    rank: Annotated[
+        str | None,
+        typer.Option(
+            help="Rank of the anchor: its name or number. Numbers are those of the names where all"
+            " begin with one (a scale from 1 to 5), else they count from 0. The second if absent."
+        ),
+    ] = None,
     manifest: Data = None,
     seed: Seed = 0,
     device: Device = "auto",
@@ -122,8 +128,8 @@ def show(
 
     with bar(quiet=quiet) as progress:
         picture = draw_figure(
-            run, figure.value, rank=rank, manifest=manifest, seed=seed, device=device,
-            progress=progress,
+            run, figure.value, rank=1 if rank is None else rank, manifest=manifest, seed=seed,
+            device=device, progress=progress,
         )  # fmt: skip
     save_picture(picture, output)
     typer.echo(str(output))

@@ -20,6 +20,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dismix.data.decode import advised
 from dismix.data.dicom import MissingExtraError
 from dismix.errors import DisMixError
 from dismix.progress import Progress
@@ -93,7 +94,8 @@ def fill_rows(
                 if on_error == "stop":
                     raise result
                 # Text only: an exception would keep its frames, and so the pixels, alive.
-                skipped[row] = f"{result.problem}; {result.cure}"
+                own = advised(result)
+                skipped[row] = own.problem + (f"; {own.cure}" if own.cure else "")
             else:
                 writer.write(row, result)
             finished += 1

@@ -39,8 +39,8 @@ _KINDS = "JPEG, PNG, WebP, TIFF, BMP or DICOM"
 # Pillow calls results from 3 target sizes "visually indistinguishable" from full decoding.
 _REDUCING_GAP = 3
 _DICOM_SUFFIXES = (".dcm", ".dicom")
-#: The part of a cure that speaks of the commands which decode.
-SKIP = "or drop its row (`dismix data prepare --on-error skip` lists all such files)"
+#: The part of a cure that gets a whole manifest past the file; see :func:`advised`.
+SKIP = "or leave such rows out: `dismix data check MANIFEST --write-readable NEW.csv`"
 
 
 def decode_image(
@@ -149,13 +149,31 @@ def decode_stream(
     return with_channels(pixels, channels)
 
 
+def advised(error: DisMixError, instead: str = "") -> DisMixError:
+    """Return the error with other advice than to leave rows of a manifest out.
+
+    Args:
+        error: From decoding.
+        instead: What the command at hand offers; nothing where the file was left out already.
+
+    Example:
+        >>> error = DisMixError("file is empty", file="a.png", cure=f"copy it again, {SKIP}")
+        >>> print(advised(error))
+        a.png: file is empty; copy it again
+    """
+    cure = (error.cure or "").replace(SKIP, instead).removesuffix(", ")
+    return DisMixError(
+        error.problem, file=error.file, row=error.row, column=error.column, cure=cure or None
+    )
+
+
 def too_large(name: str, max_pixels: int, size: tuple[int, int] | None = None) -> DisMixError:
     """Return the error for an image with more than ``max_pixels`` pixels."""
     shape = f"{size[0]} x {size[1]} pixels" if size else "image"
     return DisMixError(
         f"{shape} is over the limit of {max_pixels:,} pixels",
         file=name,
-        cure=f"shrink it, raise max_pixels, {SKIP}",
+        cure=f"shrink it or raise max_pixels, {SKIP}",
     )
 
 

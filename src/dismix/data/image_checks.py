@@ -19,6 +19,8 @@ AREA_RATIO, SHAPE_RATIO = 4.0, 1.5
 DARK = 64
 #: Twins that a message names before it only counts the rest.
 NAMED = 6
+#: What the commands that decode advise, in the words of this one.
+_DROP = "or leave the row out with --write-readable"
 _ALIKE = {
     "identical": "are byte-identical",
     "near": "show the same picture (similarity {:.2f})",
@@ -66,8 +68,8 @@ def _unreadable(
         line, name = int(sheet.lines[row]), names[row]
         path = sheet.root / name
         code = "unreadable-image" if path.exists() else "missing-image"
-        # What the commands that decode advise, in the words of this one.
-        cure = look.cure.replace(SKIP, "or drop the row") if path.exists() else _near_file(path)
+        code = "missing-package" if look.lacks_package else code
+        cure = look.cure.replace(SKIP, _DROP) if path.exists() else _near_file(path)
         yield Finding("error", code, f"row {line}: {name}: {look.error}", (line,), (name,), cure)
 
 
@@ -80,7 +82,7 @@ def _near_file(path: Path) -> str:
     if path.is_symlink():
         return "it is a link to a file that is gone"
     other = next((p.name for p in sorted(folder.iterdir()) if p.stem.casefold() == stem), None)
-    return f"did you mean '{other}'?" if other else "correct the path, or drop the row"
+    return f"did you mean '{other}'?" if other else f"correct the path, {_DROP}"
 
 
 def _size_findings(looks: Sequence[Look]) -> Iterator[Finding]:

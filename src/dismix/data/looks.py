@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image
 
 from dismix.data.decode import decode_image, with_channels
+from dismix.data.dicom import MissingExtraError
 from dismix.errors import DisMixError
 from dismix.progress import Progress
 
@@ -32,6 +33,7 @@ class Look:
         span: Darkest and brightest grey level of 0 to 255, or None when unreadable.
         error: Why it cannot be read, or None.
         cure: What to do about that.
+        lacks_package: The file may be well, but what reads it is not installed.
     """
 
     size: tuple[int, int] | None = None
@@ -40,6 +42,7 @@ class Look:
     error: str | None = None
     cure: str = ""
     span: tuple[int, int] | None = None
+    lacks_package: bool = False
 
 
 def look_at(path: Path) -> Look:
@@ -52,7 +55,8 @@ def look_at(path: Path) -> Look:
     try:
         pixels = decode_image(path, near_size=SIDE)
     except DisMixError as error:
-        return Look(error=error.problem, cure=error.cure or "")
+        lacks = isinstance(error, MissingExtraError)
+        return Look(error=error.problem, cure=error.cure or "", lacks_package=lacks)
     levels = with_channels(pixels, 1)[:, :, 0]
     grey = Image.fromarray(_stretched(levels))
     # A copy: a view would keep Pillow's buffers alive, ten times the thumbnail.

@@ -13,6 +13,7 @@ from torch import Tensor
 from dismix.data.manifest import Manifest, read_manifest
 from dismix.data.phantom import PhantomSpec, draw_factors, measured_severity, render
 from dismix.data.phantom.spec import Subject
+from dismix.data.rank_names import rank_numbers
 from dismix.data.transforms import from_unit
 from dismix.generator.images import load_split
 from dismix.generator.strips import pixels, spread_rows
@@ -87,7 +88,7 @@ class Room:
         store = encode_split(run)
         engine, data = MixEngine.load(run, store.folder), read_manifest(manifest)
         train = load_split(data, "train", engine.model.image_size, device=torch.device("cpu"))
-        return cls(Studio(engine, train, 0), data, subject)
+        return cls(Studio(engine, train, 0, rank_numbers(data.meta.ranks)), data, subject)
 
     def strip(self) -> Image.Image:
         """Draw test pictures: made again, at every rank, and with other appearances."""

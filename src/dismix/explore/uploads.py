@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 import torch
 
-from dismix.data.decode import decode_image, resize
+from dismix.data.decode import advised, decode_image, resize
 from dismix.errors import DisMixError
 from dismix.explore.library import Library
 from dismix.explore.subject import UPLOAD, Subject
@@ -53,7 +53,7 @@ def _plain(error: DisMixError) -> DisMixError:
     if "limit" in problem:
         return DisMixError(f"the picture is too large: {problem}", cure="shrink it and try again")
     if "pydicom" in problem or "burned" in problem or "decoder" in problem:
-        return DisMixError(problem, cure=error.cure)
+        return DisMixError(problem, cure=advised(error).cure)
     cures = {
         "file is empty": "choose a file with a picture in it",
         "image is cut short": "copy or export it again",

@@ -4,11 +4,16 @@ import warnings
 
 import torch
 
+from dismix.data.batches import batch_bounds
 from dismix.data.manifest import Manifest
 from dismix.errors import DisMixError
 from dismix.graders.base import Grader
-from dismix.graders.settings import TrainSettings
+from dismix.graders.registry import GRADERS
+from dismix.graders.settings import TrainSettings, usual_batch
 from dismix.labels import OrdinalTarget
+
+#: Trainings of fewer steps have hardly left their start.
+FEW_STEPS = 100
 
 
 def check_training(
@@ -45,14 +50,46 @@ def check_training(
             file=manifest.path,
             cure="add training images",
         )
-    if len(target) < settings.batch_size:
-        warnings.warn(
-            f"there are only {len(target)} training images for batches of {settings.batch_size}; "
-            "every step takes all of them",
-            stacklevel=2,
-        )
+    note = steps_note(len(target), settings, least)
+    if note:
+        warnings.warn(note, stacklevel=2)
     _check_grades(target, manifest, allow_missing)
     _check_size(grader, settings)
+
+
+def steps_note(images: int, settings: TrainSettings, least: int = 2) -> str:
+    """Return what to do about batches that leave too few steps to learn from, else nothing.
+
+    Who chose another batch than the preset's is told only where it holds all images.
+
+    Args:
+        images: Training images.
+        settings: Settings.
+        least: Smallest batch that the method takes.
+
+    Example:
+        >>> steps_note(136, TrainSettings("ce", epochs=10))[:67]
+        '10 epochs of 136 images in batches of 64 are 20 steps; add --batch-'
+        >>> steps_note(136, TrainSettings("ce")), steps_note(90, TrainSettings("ce", batch_size=8))
+        ('', '')
+    """
+    size, advised = settings.batch_size, max(least, usual_batch(images))
+    if size <= advised:
+        return ""
+    if images < size:
+        return (
+            f"there are only {images} training images for batches of {size}, so every step takes "
+            f"all of them; add --batch-size {advised}"
+        )
+    if size != GRADERS[settings.method].presets[settings.preset].batch_size:
+        return ""
+    steps = settings.epochs * len(batch_bounds(images, size, drop_last=images >= 2 * size))
+    if steps >= FEW_STEPS:
+        return ""
+    return (
+        f"{settings.epochs} epochs of {images} images in batches of {size} are {steps} steps; add "
+        f"--batch-size {advised}, or more --epochs"
+    )
 
 
 @torch.no_grad()

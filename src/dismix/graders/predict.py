@@ -88,6 +88,7 @@ class Predictions:
     def to_csv(self) -> str:
         """Return a table: image, grade, name, p_<k>, expected_rank, uncertainty.
 
+        Grades, k and expected ranks count from 0, the lowest, whatever the ranks are called.
         Images of a manifest have the columns split, known_grade and known_rank too.
         """
         text = io.StringIO()

@@ -14,10 +14,11 @@ from dismix.data.manifest import Manifest, read_manifest
 from dismix.errors import DisMixError
 from dismix.generator.images import load_split
 from dismix.generator.start_run import manifest_of
-from dismix.graders.card import CARD, write_card
+from dismix.graders.card import CARD, DATA, write_card
 from dismix.graders.evaluation import evaluate
 from dismix.graders.saving import MODEL, load_grader
 from dismix.graders.seeds import summarise
+from dismix.graders.settings import usual_batch
 from dismix.graders.start_run import RUN_FILE
 from dismix.progress import Progress
 
@@ -44,8 +45,8 @@ def evaluate_run(
         progress: Called while images are decoded.
 
     Returns:
-        {"manifest", "split", "ranks", "metrics"}, and for several seeds "summary" too, the
-        metrics then being a list.
+        {"manifest", "split", "ranks", "metrics", "notes"}; for several seeds "summary" instead of
+        "notes", the metrics then being a list.
     """
     run = Path(run)
     models = [run] if run.is_file() or (run / MODEL).is_file() else _seeds_below(run)
@@ -73,7 +74,8 @@ def evaluate_run(
                 write_card(model)
     result: dict[str, Any] = {"manifest": str(path), "split": split, "ranks": [*data.meta.ranks]}
     if len(models) == 1:
-        return {**result, "metrics": found[0]}
+        note = one_grade_note(found[0], run if run.is_dir() else run.parent)
+        return {**result, "metrics": found[0], "notes": [note] if note else []}
     result |= {"metrics": found, "summary": summarise(found)}
     atomic.write_json(run / f"evaluation-{split}.json", result)
     return result
@@ -130,13 +132,14 @@ def as_trained(about: Mapping[str, Any], data: Manifest, *, tell: bool = True) -
     return replace(data, meta=replace(data.meta, **wanted)) if other else data
 
 
-def one_grade_note(metrics: Mapping[str, Any]) -> str:
+def one_grade_note(metrics: Mapping[str, Any], run: Path | None = None) -> str:
     """Return a line for graders that answer every image alike, else nothing.
 
     On unbalanced data their accuracy, the share of that grade, looks like something learned.
 
     Args:
         metrics: From `grade_metrics`.
+        run: Folder of the grader, which tells how large batches should have been.
 
     Example:
         >>> one_grade_note({"confusion": [[5, 0], [2, 0]]})[:46]
@@ -148,10 +151,23 @@ def one_grade_note(metrics: Mapping[str, Any]) -> str:
     known = [any(row) for row in metrics["confusion"]]
     if sum(decided) > 1 or sum(known) < 2:
         return ""
+    smaller = "" if run is None else _smaller_batches(run)
     return (
         "note: all images were given one and the same grade, so nothing was learned yet; train "
-        "longer (--epochs), in smaller batches (--batch-size), or with --balanced"
+        f"longer (--epochs){smaller} or with --balanced"
     )
+
+
+def _smaller_batches(run: Path) -> str:
+    """Return the advice on batches, nothing where they were small enough or nobody knows."""
+    try:
+        described = json.loads((run / RUN_FILE).read_text(encoding="utf-8"))
+        facts = json.loads((run / DATA).read_text(encoding="utf-8"))
+        taken = int(described["settings"]["batch_size"])
+        advised = usual_batch(sum(facts["counts"]["train"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return f", in smaller batches (--batch-size {advised})," if advised < taken else ""
 
 
 def metrics_text(found: dict[str, Any]) -> str:
@@ -172,5 +188,4 @@ def metrics_text(found: dict[str, Any]) -> str:
     lines.append("true grade: decisions")
     for name, row in zip(found["ranks"], metrics["confusion"], strict=True):
         lines.append(f"  {name:<{width}}  " + " ".join(f"{count:>4}" for count in row))
-    note = one_grade_note(metrics)
-    return "\n".join([*lines, note] if note else lines)
+    return "\n".join([*lines, *found.get("notes", ())])

@@ -127,6 +127,21 @@ def choose_settings(
     return TrainSettings(method, preset, hparams=hparams, **values)
 
 
+def usual_batch(images: int) -> int:
+    """Return a batch that leaves a small set some steps an epoch.
+
+    A study takes it; trainings with larger batches are told of it when they learn nothing.
+
+    Args:
+        images: Training images.
+
+    Example:
+        >>> usual_batch(60), usual_batch(400), usual_batch(9000)
+        (8, 16, 64)
+    """
+    return next((size for size, most in ((8, 100), (16, 800), (32, 3000)) if images < most), 64)
+
+
 def typed(name: str, value: Any, hint: Any) -> Any:
     """Return text from the command line as what a field of type ``hint`` takes.
 

@@ -15,6 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from dismix.data.manifest import read_manifest
+from dismix.data.rank_names import rank_numbers, rank_position
 from dismix.errors import DisMixError
 from dismix.generator.images import SplitImages, load_split
 from dismix.generator.strips import pixels
@@ -41,11 +42,13 @@ class Studio:
         engine: Generator and stored codes.
         train: The encoded images themselves.
         seed: Decides which images are shown.
+        numbers: (C) what the ranks are called in captions.
     """
 
     engine: MixEngine
     train: SplitImages
     seed: int
+    numbers: tuple[int, ...]
 
     def pairs(self, rank: int, count: int) -> tuple[Tensor, Tensor]:
         """Return rows (count,) of a rank and rows of the next higher one."""
@@ -55,7 +58,7 @@ class Studio:
             rows = torch.nonzero(ranks == wanted).flatten()
             if len(rows) == 0:
                 raise DisMixError(
-                    f"no training image has rank {wanted}", column="--rank",
+                    f"no training image has rank {self.numbers[wanted]}", column="--rank",
                     cure="choose a rank whose neighbour above has images too",
                 )  # fmt: skip
             rng = torch.Generator().manual_seed(self.seed)
@@ -91,14 +94,15 @@ def draw_policies(studio: Studio, rank: int) -> Image.Image:
     ends = studio.images(torch.tensor([first, second]))
     lams = torch.linspace(1, 0, 6)
     names = studio.engine.policies("combined")
+    low, high = studio.numbers[rank], studio.numbers[rank + 1]
     labels = {
-        "ordinal_mix": f"rank {rank} to {rank + 1}",
-        "nonordinal_mix": f"rank stays {rank}",
-        "order_swap": f"rank {rank + 1} throughout",
-        "generate_and_mix": f"rank {rank} to {rank + 1}",
+        "ordinal_mix": f"rank {low} to {high}",
+        "nonordinal_mix": f"rank stays {low}",
+        "order_swap": f"rank {high} throughout",
+        "generate_and_mix": f"rank {low} to {high}",
     }
     rows = [[ends[0], *studio.mixes(name, first, second, lams), ends[1]] for name in names]
-    headers = [f"anchor: {rank}", *_lams(lams), f"partner: {rank + 1}"]
+    headers = [f"anchor: {low}", *_lams(lams), f"partner: {high}"]
     return headed_grid(rows, [(name, labels[name]) for name in names], headers)
 
 
@@ -110,8 +114,9 @@ def draw_lam_strip(studio: Studio, rank: int) -> Image.Image:
     for i, j in zip(first.tolist(), second.tolist(), strict=True):
         ends = studio.images(torch.tensor([i, j]))
         rows.append([ends[0], *studio.mixes("ordinal_mix", i, j, lams), ends[1]])
-    headers = [f"rank {rank}", *_lams(lams), f"rank {rank + 1}"]
-    captions = [("ordinal_mix", f"rank {rank} to {rank + 1}")] * len(rows)
+    low, high = studio.numbers[rank], studio.numbers[rank + 1]
+    headers = [f"rank {low}", *_lams(lams), f"rank {high}"]
+    captions = [("ordinal_mix", f"rank {low} to {high}")] * len(rows)
     return headed_grid(rows, captions, headers)
 
 
@@ -119,7 +124,8 @@ def draw_mixers(studio: Studio, rank: int) -> Image.Image:
     """Draw the same pairs under every mixer, at lam = 0.5."""
     first, second = studio.pairs(rank, 4)
     half = torch.tensor([0.5])
-    rows, headers = [], [f"rank {rank}", f"rank {rank + 1}"]
+    low, high = studio.numbers[rank], studio.numbers[rank + 1]
+    rows, headers = [], [f"rank {low}", f"rank {high}"]
     for number, (i, j) in enumerate(zip(first.tolist(), second.tolist(), strict=True)):
         both = torch.tensor([i, j])
         images, target = studio.train.images(both, "cpu"), studio.train.target[both]
@@ -129,7 +135,7 @@ def draw_mixers(studio: Studio, rank: int) -> Image.Image:
         row += [studio.mixes(name, i, j, half)[0] for name in policies]
         headers = [*headers[:2], *made, *policies]
         rows.append(row)
-    captions = [("same pair", f"rank {rank} and {rank + 1}, lam 0.5")] * len(rows)
+    captions = [("same pair", f"rank {low} and {high}, lam 0.5")] * len(rows)
     return headed_grid(rows, captions, headers)
 
 
@@ -172,7 +178,7 @@ def draw_figure(
     run: str | Path,
     figure: str = "policies",
     *,
-    rank: int = 1,
+    rank: int | str = 1,
     manifest: str | Path | None = None,
     seed: int = 0,
     device: str = "cpu",
@@ -186,7 +192,8 @@ def draw_figure(
         figure: "policies" (one pair, every policy, lam from 1 to 0), "strip" (several pairs from
             one rank to the next), "mixers" (the same pairs under every mixer) or "transition"
             (the paper's figure: codes of a mild and of a severe picture, on held-out images).
-        rank: Rank of the anchors.
+        rank: Rank of the anchors: its position from 0, or as text its name or number, which
+            scales from 1 to 5 have of their own.
         manifest: Data; what the run was trained on by default.
         seed: Decides which images are shown.
         device: Where to decode.
@@ -198,6 +205,8 @@ def draw_figure(
             f"unknown figure '{figure}'", cure=near_names(figure, [*FIGURES, "transition"])
         )
     data = read_manifest(manifest or run_manifest(run))
+    numbers = rank_numbers(data.meta.ranks)
+    rank = _position(rank, data.meta.ranks)
     store = encode_split(run, manifest, device=device, cache=cache, progress=progress)
     engine = MixEngine.load(run, store.folder, device=device)
     training_rows(engine.model, data)
@@ -209,14 +218,23 @@ def draw_figure(
             progress=progress,
         )  # fmt: skip
         return draw_transitions(engine.model, split)
-    if not 0 <= rank < engine.num_ranks - 1:
+    if rank == engine.num_ranks - 1:
         raise DisMixError(
-            f"rank {rank} has no neighbour above", column="--rank",
-            cure=f"choose 0 to {engine.num_ranks - 2}",
+            f"rank {numbers[rank]} has no neighbour above", column="--rank",
+            cure=f"choose {numbers[0]} to {numbers[-2]}",
         )  # fmt: skip
     split = load_split(
         data, "train", engine.model.image_size, device=torch.device("cpu"), cache=cache
     )
     return FIGURES[figure](
-        Studio(engine, replace(split, target=split.target.to("cpu")), seed), rank
+        Studio(engine, replace(split, target=split.target.to("cpu")), seed, numbers), rank
     )
+
+
+def _position(rank: int | str, names: Sequence[str]) -> int:
+    try:
+        if isinstance(rank, str):
+            return rank_position(rank, names)
+        return rank_position(str(rank), [str(k) for k in range(len(names))])
+    except DisMixError as error:
+        raise DisMixError(error.problem, column="--rank", cure=error.cure) from None

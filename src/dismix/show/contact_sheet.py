@@ -46,8 +46,8 @@ def contact_sheet(
 ) -> Image.Image:
     """Draw a row of images for each grade, with its name and number of images.
 
-    Images are decoded and fitted as training reads them (``bits``, ``fit`` and ``grey`` of the
-    manifest), so that what is squeezed or dark there is so here.
+    Images are decoded, fitted and equalised as training reads them (``bits``, ``fit``, ``grey``
+    and ``equalize`` of the manifest), so that what is squeezed or dark there is so here.
 
     Args:
         manifest: The graded images.
@@ -58,7 +58,10 @@ def contact_sheet(
             error is raised.
         progress: Called as images are read.
     """
+    import torch
+
     from dismix.data.store_settings import load_image, settings_for
+    from dismix.data.transforms import equalize
 
     settings = settings_for(manifest.meta, size)
     rows = choose_rows(manifest, columns, seed)
@@ -70,7 +73,10 @@ def contact_sheet(
         pictures.append([])
         for index in row:
             try:
-                pictures[-1].append(load_image(paths[index], settings).transpose(1, 2, 0))
+                picture = load_image(paths[index], settings)
+                if manifest.meta.equalize:
+                    picture = equalize(torch.tensor(picture)[None])[0].numpy()
+                pictures[-1].append(picture.transpose(1, 2, 0))
             except DisMixError as error:
                 if on_bad is None:
                     raise

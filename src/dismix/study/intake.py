@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dismix.data.decode import SKIP
+from dismix.data.decode import advised
 from dismix.data.laws import law_columns
-from dismix.data.manifest import Manifest, read_manifest
+from dismix.data.manifest import Manifest
+from dismix.data.sources import open_manifest
 from dismix.data.splits import k_fold, merge_splits
 from dismix.data.store import build_store
 from dismix.data.store_settings import settings_for
@@ -40,16 +41,6 @@ class Intake:
     groups: int
     notes: tuple[str, ...]
     skipped: tuple[str, ...] = ()
-
-
-def open_manifest(path: str | Path) -> Manifest:
-    """Read a manifest, a folder that holds one, or a published folder."""
-    from dismix.data.sources import read_source
-
-    path = Path(path)
-    if path.is_dir() and not (path / "manifest.csv").is_file():
-        return read_source(path)
-    return read_manifest(path)
 
 
 def take_in(
@@ -109,10 +100,7 @@ def _readable(
             manifest.image_paths, settings, on_error=choices.on_error, progress=progress
         )
     except DisMixError as error:
-        cure = (error.cure or "").replace(SKIP, "or leave such files out with --on-error skip")
-        raise DisMixError(
-            error.problem, file=error.file, row=error.row, column=error.column, cure=cure or None
-        ) from error
+        raise advised(error, "or leave such files out with --on-error skip") from error
     if not store.skipped:
         return manifest, []
     keep = np.ones(len(manifest), dtype=bool)

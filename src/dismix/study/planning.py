@@ -9,6 +9,7 @@ from dismix.bench.plan import Plan, change_plan, make_plan
 from dismix.bench.resolve import resolve
 from dismix.bench.specs import Study
 from dismix.errors import DisMixError
+from dismix.graders.settings import usual_batch
 from dismix.progress import Progress
 from dismix.study.budget import Budget, Speed
 from dismix.study.choices import MIXERS, Choices, Settled
@@ -41,7 +42,7 @@ def study_plan(
         },
         "settings": {
             "backbone": settled.backbone, "size": settled.size, "epochs": budget.epochs,
-            "batch_size": batch_size(budget.train),
+            "batch_size": usual_batch(budget.train),
         },
         "mixers": {"dismix": {"pool": pool_size(budget.train), "reuse": 4}},
         "generator": {
@@ -58,16 +59,6 @@ def study_plan(
             "mixers": {"dismix": speed.dismix / speed.grader}, "hardware": speed.hardware,
         }  # fmt: skip
     return change_plan(make_plan(content, "study"), choices.changes)
-
-
-def batch_size(train: int) -> int:
-    """Return a batch that leaves a small set some steps an epoch.
-
-    Example:
-        >>> batch_size(60), batch_size(400), batch_size(9000)
-        (8, 16, 64)
-    """
-    return next((size for size, most in ((8, 100), (16, 800), (32, 3000)) if train < most), 64)
 
 
 def pool_size(train: int) -> int:

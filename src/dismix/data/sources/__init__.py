@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from dismix.data.manifest import Manifest
+from dismix.data.manifest import Manifest, read_manifest
 from dismix.data.sources import chaoyang, crowdgleason, folders, idrid, koa, table
 from dismix.data.sources.base import SOURCES, Source
 from dismix.errors import DisMixError
@@ -32,6 +32,19 @@ def guess_source(path: str | Path) -> Source | None:
     path = Path(path)
     fitting = [SOURCES[name] for name in SOURCES if SOURCES[name].recognises(path)]
     return fitting[0] if len(fitting) == 1 else None
+
+
+def open_manifest(path: str | Path, *, allow_missing: bool = False) -> Manifest:
+    """Read a manifest, a folder that holds one, or a published folder.
+
+    Args:
+        path: The file or folder.
+        allow_missing: Keep rows of a published folder whose image file does not exist.
+    """
+    path = Path(path)
+    if path.is_dir() and not (path / "manifest.csv").is_file():
+        return read_source(path, allow_missing=allow_missing)
+    return read_manifest(path)
 
 
 def read_source(
