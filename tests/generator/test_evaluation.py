@@ -11,6 +11,7 @@ from dismix.data.manifest import read_manifest
 from dismix.errors import DisMixError
 from dismix.generator.evaluation import (
     EVALUATION,
+    EVALUATION_LAST,
     _training_mixes,
     evaluate_generator,
     read_evaluation,
@@ -80,6 +81,7 @@ def test_the_same_judge_and_weights_give_the_same_numbers(
     small_run, evaluated, tmp_path: Path
 ) -> None:
     found, judge = evaluated
+    chosen = (small_run.run / EVALUATION).read_text()
     torch.rand(7)
     again = evaluate_generator(
         small_run.run, tmp_path / "other.json", judge=judge, device="cpu", checkpoint="last"
@@ -89,6 +91,9 @@ def test_the_same_judge_and_weights_give_the_same_numbers(
         k: v for k, v in found.items() if k not in changing
     }
     assert (tmp_path / "other.jpg").is_file()
+    # What was not chosen stands apart.
+    assert (small_run.run / EVALUATION).read_text() == chosen
+    assert json.loads((small_run.run / EVALUATION_LAST).read_text())["checkpoint"] == "last"
 
 
 def test_an_evaluation_of_other_weights_is_not_shown(small_run, tmp_path: Path) -> None:
@@ -114,10 +119,12 @@ def test_the_checkpoint_is_none_of_the_epochs_that_only_rebuild(tmp_path: Path) 
             line |= {"score": score, "mixing_accuracy_val": score, "mixing_accuracy_train": 0.5}
     (tmp_path / METRICS).write_text("".join(json.dumps(line) + "\n" for line in lines))
     half = {"recipe": {"epochs": 20, "plain": 0.5}}
-    assert _training_mixes(tmp_path, half) == {"epoch": 20, "train": 0.5, "val": 0.4}
+    assert _training_mixes(tmp_path, half, "best") == {"epoch": 20, "train": 0.5, "val": 0.4}
     # Runs from before there were such epochs.
-    assert _training_mixes(tmp_path, {"recipe": {"epochs": 20}})["epoch"] == 5
-    assert _training_mixes(tmp_path / "elsewhere", {}) == {}
+    before = {"recipe": {"epochs": 20}}
+    assert _training_mixes(tmp_path, before, "best")["epoch"] == 5
+    assert _training_mixes(tmp_path, before, "last")["epoch"] == 20
+    assert _training_mixes(tmp_path / "elsewhere", {}, "best") == {}
 
 
 def test_mistakes(small_run, tmp_path: Path) -> None:

@@ -42,6 +42,8 @@ from dismix.progress import Progress, steps_of
 from dismix.provenance import provenance
 
 EVALUATION = "evaluation.json"
+#: Of weights that were not chosen; reports must not take them for those that were.
+EVALUATION_LAST = "evaluation_last.json"
 #: Images decoded at every rank.
 TRAVERSED = 300
 _STAGE = "evaluation"
@@ -63,6 +65,8 @@ def evaluate_generator(
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Measure a trained generator; write ``evaluation.json`` and ``.jpg`` into its run folder.
+
+    Weights of the last epoch are written as ``evaluation_last.json``.
 
     Args:
         run: Run folder.
@@ -86,7 +90,7 @@ def evaluate_generator(
     described = read_run(run)
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     model = Generator.load(run, where)
-    mixes = _training_mixes(run, described)
+    mixes = _training_mixes(run, described, checkpoint)
     epoch = load_last(run, model) if checkpoint == "last" else mixes.get("epoch")
     data = read_manifest(manifest or manifest_of(described))
     splits = evaluation_splits(data, model, where, split=split, cache=cache, progress=progress)
@@ -104,7 +108,8 @@ def evaluate_generator(
         "seconds": round(time.perf_counter() - start, 1),
         "training": _described(described), "provenance": provenance(),
     }  # fmt: skip
-    for path in {run / EVALUATION, Path(output) if output is not None else run / EVALUATION}:
+    own = run / (EVALUATION if checkpoint == "best" else EVALUATION_LAST)
+    for path in {own, Path(output) if output is not None else own}:
         atomic.write_json(path, result)
         _write_strip(model, _held_out(splits)[1], path.with_suffix(".jpg"))
     return result
@@ -219,7 +224,9 @@ def _chance(split: SplitImages) -> dict[str, float]:
     return {"balanced": 1 / len(counts), "majority": float(counts.max() / counts.sum())}
 
 
-def _training_mixes(run: Path, described: Mapping[str, Any]) -> dict[str, Any]:
+def _training_mixes(
+    run: Path, described: Mapping[str, Any], checkpoint: Literal["best", "last"]
+) -> dict[str, Any]:
     """Return mixing accuracy as training saw it at the checkpoint, by its own reader."""
     recipe = described.get("recipe", {})
     plain = Recipe(epochs=recipe.get("epochs", 1), plain=recipe.get("plain", 0.0)).plain_epochs
@@ -227,11 +234,11 @@ def _training_mixes(run: Path, described: Mapping[str, Any]) -> dict[str, Any]:
     lines = [line for line in read_metrics(run) if "score" in line and line["epoch"] > plain]
     if not lines:
         return {}
-    best = max(lines, key=lambda line: line["score"])
+    line = max(lines, key=lambda line: line["score"]) if checkpoint == "best" else lines[-1]
     return {
-        "epoch": int(best["epoch"]),
-        "train": best["mixing_accuracy_train"],
-        "val": best["mixing_accuracy_val"],
+        "epoch": int(line["epoch"]),
+        "train": line["mixing_accuracy_train"],
+        "val": line["mixing_accuracy_val"],
     }
 
 
