@@ -96,12 +96,16 @@ def test_the_same_judge_and_weights_give_the_same_numbers(
     assert json.loads((small_run.run / EVALUATION_LAST).read_text())["checkpoint"] == "last"
 
 
-def test_an_evaluation_of_other_weights_is_not_shown(small_run, tmp_path: Path) -> None:
+def test_an_evaluation_of_other_weights_is_not_shown(small_run, evaluated, tmp_path: Path) -> None:
     for name in ("generator.json", "generator.safetensors"):
         (tmp_path / name).write_bytes((small_run.run / name).read_bytes())
     assert read_evaluation(tmp_path) is None
     (tmp_path / EVALUATION).write_text(json.dumps({"weights": "other"}))
     assert read_evaluation(tmp_path) is None
+    known = json.loads((small_run.run / EVALUATION).read_text())
+    for checkpoint in ("best", "last"):
+        (tmp_path / EVALUATION).write_text(json.dumps(known | {"checkpoint": checkpoint}))
+        assert (read_evaluation(tmp_path) is None) == (checkpoint == "last")
 
 
 def test_damaged_weights_have_no_evaluation(tmp_path: Path) -> None:

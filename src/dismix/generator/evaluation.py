@@ -216,7 +216,9 @@ def read_evaluation(run: Path) -> dict[str, Any] | None:
         found: dict[str, Any] = json.loads((run / EVALUATION).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if found.get("weights") == _weights_digest(run) else None
+    # Earlier versions wrote that of the last epoch's weights here too.
+    chosen = found.get("checkpoint", "best") == "best"
+    return found if chosen and found.get("weights") == _weights_digest(run) else None
 
 
 def _chance(split: SplitImages) -> dict[str, float]:

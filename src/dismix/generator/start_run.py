@@ -14,7 +14,14 @@ from dismix import atomic
 from dismix.errors import DisMixError
 from dismix.generator.checkpoint import FILE
 from dismix.generator.config import GeneratorConfig
-from dismix.generator.recipe import DEFAULT, SPATIAL_CODE, Recipe, named_recipe, with_settings
+from dismix.generator.recipe import (
+    DEFAULT,
+    SPATIAL,
+    SPATIAL_CODE,
+    Recipe,
+    named_recipe,
+    with_settings,
+)
 from dismix.generator.run_log import require_tensorboard
 from dismix.progress import Progress
 from dismix.provenance import provenance
@@ -59,7 +66,7 @@ def choose_recipe(name: str, arch: str, settings: Mapping[str, Any]) -> Recipe:
     if arch == "tiny" and name != "paper":
         recipe = with_settings(DEFAULT, TINY)
         if name == "spatial":
-            recipe = with_settings(recipe, {**SPATIAL_CODE, "mix_keep": 2})
+            recipe = with_settings(recipe, {**SPATIAL_CODE, "mix_keep": SPATIAL.weight("mix_keep")})
     return with_settings(recipe, settings)
 
 
