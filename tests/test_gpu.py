@@ -8,6 +8,11 @@ import torch
 
 from dismix.data.batches import Batches
 from dismix.generator.checkpoint import load_training, save_training
+from dismix.generator.config import GeneratorConfig
+from dismix.generator.fast_decode import FastDecoder
+from dismix.generator.fused_conv import FusedConv
+from dismix.generator.model import Generator
+from dismix.generator.start_run import choose_recipe
 from dismix.generator.steps import Steps
 from dismix.generator.training import make_accelerator
 from dismix.labels import OrdinalTarget
@@ -80,3 +85,30 @@ def test_a_replayed_step_is_the_step(tmp_path: Path) -> None:
         assert len(recorded) == (2 if training.recipe.graphs else 0)
     for one, other in zip(plain.model.parameters(), replayed.model.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-3)
+
+
+def test_the_papers_recipe_is_replayed_too() -> None:
+    small = {"batch_size": 8, "epochs": 2, "nonordinal_codes": 64, "perceptual": 0}
+    recipe = choose_recipe("paper", "tiny", small)
+    assert recipe.graphs
+    assert recipe.learned_weights
+    training = toy_training(recipe, device="cuda")
+    steps = Steps(training, make_accelerator())
+    for epoch in range(4):
+        for step, batch in enumerate(_batches(32)):
+            assert batch.target is not None
+            parts = steps(batch.images, batch.target.levels, epoch, step, 0.1)
+    assert any(graph.graph is not None for graph in steps.graphs.values())
+    assert parts["loss"].isfinite()
+
+
+@pytest.mark.parametrize("arch", ["tiny", "light", "light-f16"])
+def test_fused_convolutions_decode_the_same(arch: str) -> None:
+    config = GeneratorConfig(num_ranks=5, arch=arch, image_size=64, nonordinal_codes=64)
+    model = Generator.seeded(config, 0).eval().cuda()
+    with torch.no_grad():
+        codes = model.encode(torch.rand(4, model.in_channels, 64, 64, device="cuda") * 2 - 1)
+        wanted = model.decode(codes)
+    fast = FastDecoder(model, compiled=False)
+    assert any(isinstance(m, FusedConv) for m in fast.modules())
+    torch.testing.assert_close(fast(codes), wanted, rtol=0.05, atol=0.05)

@@ -391,7 +391,7 @@ def test_two_ranks_can_be_simulated(dismix, tmp_path):
         (("grader", "train", "x", "-o", "r", "--mix", "cutmix", "--generator", "g"),
          "--generator: the mixer is cutmix; add --mix dismix"),
         (("generator", "train", "absent", "-o", "r", "--arch", "tiny", "--size", "65"),
-         "image size 65 is not a multiple of 4; use 64"),
+         "image size 65 is not a multiple of 8; use 64"),
         (("mix", "encode", "x", "--device", "gpu"), "--device: there is no device 'gpu' here"),
         (("grader", "train", "x", "-o", "r", "--set", "lr=fast"), "setting 'lr': 'fast' does not"),
     ],

@@ -13,8 +13,8 @@ from dismix.generator.architectures import ARCHITECTURES, build_autoencoder
 VQ = ARCHITECTURES["vq-f8"]
 
 
-def test_registry_lists_the_three():
-    assert list(ARCHITECTURES) == ["light", "tiny", "vq-f8"]
+def test_registry_lists_them_all():
+    assert list(ARCHITECTURES) == ["light", "light-f16", "tiny", "vq-f8"]
     with pytest.raises(DisMixError, match="did you mean 'vq-f8'"):
         ARCHITECTURES["vqf8"]
 
@@ -24,7 +24,8 @@ def test_registry_lists_the_three():
     [
         ("vq-f8", 27_397_764, 40_253_955),
         ("light", 1_338_528, 1_338_499),
-        ("tiny", 44_528, 44_532),
+        ("light-f16", 1_892_192, 1_892_163),
+        ("tiny", 81_488, 81_492),
     ],
 )
 def test_parameter_counts(name: str, encoder: int, decoder: int):

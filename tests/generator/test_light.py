@@ -1,5 +1,6 @@
 """The light trunk: formulas, published weights, reconstruction of real images."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
+from dismix.errors import DisMixError
 from dismix.generator.architectures import ARCHITECTURES, build_autoencoder
 from dismix.generator.fidelity import psnr
 from dismix.generator.light import LightBlock, SoftClamp
@@ -131,7 +133,7 @@ def test_tiny_keeps_a_narrow_gap():
     with torch.random.fork_rng():
         torch.manual_seed(0)
         trunk = build_autoencoder(ARCHITECTURES["tiny"])
-        narrow, wide = torch.nn.Conv2d(16, 4, 1), torch.nn.Conv2d(4, 16, 1)
+        narrow, wide = torch.nn.Conv2d(16, 8, 1), torch.nn.Conv2d(8, 16, 1)
     through = torch.nn.Sequential(trunk.encoder, narrow, wide, trunk.decoder)
     optimizer = torch.optim.Adam(through.parameters(), 3e-3)
     generator = rng()
@@ -147,3 +149,28 @@ def test_tiny_keeps_a_narrow_gap():
         height = (through(x) < 0).sum(dim=2)
     # The height of the gap is what a grader of joints reads; some columns may be a pixel off.
     assert (height == (x < 0).sum(dim=2)).float().mean() > 0.97
+
+
+def test_a_neck_leaves_the_published_trunk_as_it_is(shared_weights: Path) -> None:
+    plain, coarse = (ARCHITECTURES[name] for name in ("light", "light-f16"))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        one, other = build_autoencoder(plain), build_autoencoder(coarse)
+    for trunk, arch in ((one, plain), (other, coarse)):
+        load_pretrained(trunk, arch, shared_weights / FILE)
+    state = other.state_dict()
+    assert all(torch.equal(state[key], tensor) for key, tensor in one.state_dict().items())
+    fresh = {key.split(".")[1] for key in state.keys() - one.state_dict().keys()}
+    assert fresh == {"neck"}
+    x = torch.rand(1, 3, 64, 64)
+    with torch.no_grad():
+        z = other.encoder(x)
+        # The neck comes last on the way down and first on the way up.
+        torch.testing.assert_close(z, other.encoder.neck(one.encoder(x)))
+        torch.testing.assert_close(other.decoder(z), one.decoder(other.decoder.neck(z)))
+    assert z.shape == (1, 32, 4, 4)
+
+
+def test_a_neck_is_for_the_light_kind() -> None:
+    with pytest.raises(DisMixError, match="neck need the kind light"):
+        replace(ARCHITECTURES["vq-f8"], neck=1)

@@ -77,7 +77,7 @@ def test_settings_leave_the_recipe_they_start_from() -> None:
     assert dataclasses.asdict(PAPER) == before
 
 
-@pytest.mark.parametrize(("arch", "cells"), [("tiny", 16), ("light", 32)])
+@pytest.mark.parametrize(("arch", "cells"), [("tiny", 8), ("light", 32), ("light-f16", 16)])
 def test_the_spatial_code_has_a_place_for_every_cell(arch: str, cells: int) -> None:
     recipe = choose_recipe("spatial", arch, {"ordinal_trunk": "none"})
     assert recipe.weight("mix_keep") == 2

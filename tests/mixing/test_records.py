@@ -32,11 +32,11 @@ def test_the_papers_shape_takes_four_kibibytes_and_eight_for_z() -> None:
         form: record_type(toy_generator(**FORMS[form])).itemsize
         for form in ("indices", "rank_only", "single", "soft_rank_only", "many_codes")
     }
-    assert sizes["rank_only"] == 64 + 1
-    assert sizes["indices"] == 64 + 64 + 64 * 4 * 2
-    assert sizes["single"] == 64
-    assert sizes["soft_rank_only"] == 64 + 4 * 4
-    assert sizes["many_codes"] == 64 * 2 + 64 * 4 + 64 * 4 * 2
+    assert sizes["rank_only"] == 16 + 1
+    assert sizes["indices"] == 16 + 16 + 16 * 4 * 2
+    assert sizes["single"] == 16
+    assert sizes["soft_rank_only"] == 16 + 4 * 4
+    assert sizes["many_codes"] == 16 * 2 + 16 * 4 + 16 * 4 * 2
     paper = Generator.__new__(Generator)
     torch.nn.Module.__init__(paper)
     paper.config = model.config.__class__(num_ranks=5)

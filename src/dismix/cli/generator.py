@@ -46,14 +46,20 @@ class Arch(StrEnum):
 
     vq_f8 = "vq-f8"
     light = "light"
+    light_f16 = "light-f16"
     tiny = "tiny"
+
+
+ArchChoice = Annotated[
+    Arch, typer.Option(help="vq-f8 (the paper's), light, light-f16 (half its grid), or tiny.")
+]
 
 
 @app.command()
 def train(
     manifest: ManifestPath,
     run: Annotated[Path, typer.Option("-o", "--output", help="Run folder to fill.")],
-    arch: Annotated[Arch, typer.Option(help="vq-f8 (the paper's), light, or tiny.")] = Arch.light,
+    arch: ArchChoice = Arch.light,
     recipe: Annotated[str, typer.Option(help="paper, default or spatial.")] = "default",
     epochs: Epochs = None,
     size: Size = None,
@@ -165,7 +171,7 @@ def ablate(
     only: Annotated[
         list[str] | None, typer.Option("--only", help="Run this one alone; repeat.")
     ] = None,
-    arch: Annotated[Arch, typer.Option(help="vq-f8 (the paper's), light, or tiny.")] = Arch.light,
+    arch: ArchChoice = Arch.light,
     recipe: Annotated[str, typer.Option(help="paper, default or spatial.")] = "default",
     epochs: Epochs = None,
     size: Size = None,

@@ -4,7 +4,8 @@
 |---|---|---|---|---|
 | `vq-f8` | latent diffusion's VQ encoder and decoder (67.7 M) | 256 px | 4 x 32 x 32 | the paper |
 | `light` | 64-channel autoencoder without attention (2.7 M) | 256 px | 32 x 32 x 32 | one GPU |
-| `tiny` | the same family, 16 and 32 channels (0.09 M) | 64 px | 16 x 16 x 16 | CPU, tests |
+| `light-f16` | that with a neck to half its grid (3.8 M) | 256 px | 32 x 16 x 16 | shapes |
+| `tiny` | the same family, 16 and 32 channels (0.16 M) | 64 px | 16 x 8 x 8 | CPU, tests |
 
 This module imports no torch until an autoencoder is built, so settings can be checked fast.
 """
@@ -38,6 +39,9 @@ class Architecture:
         mid_norm: Whether the lowest level has the normalised side path (`light` only).
         patch: Pixels of patch x patch blocks become channels before the first convolution and
             again pixels after the last, which saves the costly full resolution (`light` only).
+        neck: Halvings of the grid below the trunk, which keeps its published weights (`light`
+            only). Codes of a coarser grid say what is where less literally: mixes of two shapes
+            then show one, not both (measured on phantoms, see `results/generator`).
 
     Example:
         >>> arch = ARCHITECTURES["vq-f8"]
@@ -57,6 +61,7 @@ class Architecture:
     embed_dim: int = 4
     mid_norm: bool = False
     patch: int = 1
+    neck: int = 0
 
     def __post_init__(self) -> None:
         if self.kind not in ("vq", "light"):
@@ -70,8 +75,8 @@ class Architecture:
                 f"{self.name}: image size {self.image_size} is not a multiple of {self.factor}",
                 cure=f"use {max(1, round(self.image_size / self.factor)) * self.factor}",
             )
-        if self.kind == "vq" and (self.patch != 1 or self.mid_norm):
-            raise DisMixError(f"{self.name}: patch and mid_norm need the kind light")
+        if self.kind == "vq" and (self.patch != 1 or self.mid_norm or self.neck):
+            raise DisMixError(f"{self.name}: patch, mid_norm and neck need the kind light")
         strange = sorted(set(self.attn_resolutions) - set(self.resolutions))
         if strange:
             # CompVis would silently build no attention here; published weights then fail to load.
@@ -83,7 +88,7 @@ class Architecture:
     @property
     def factor(self) -> int:
         """Downsampling between pixels and latent positions."""
-        return int(self.patch * 2 ** (len(self.ch_mult) - 1))
+        return int(self.patch * 2 ** (len(self.ch_mult) - 1 + self.neck))
 
     @property
     def resolutions(self) -> tuple[int, ...]:
@@ -169,6 +174,7 @@ ARCHITECTURES.register("light")(
         mid_norm=True,
     )
 )
+ARCHITECTURES.register("light-f16")(replace(ARCHITECTURES["light"], name="light-f16", neck=1))
 ARCHITECTURES.register("tiny")(
     Architecture(
         name="tiny",
@@ -176,7 +182,7 @@ ARCHITECTURES.register("tiny")(
         image_size=64,
         in_channels=1,
         ch=16,
-        ch_mult=(1, 2),
+        ch_mult=(1, 2, 2),
         num_res_blocks=1,
         attn_resolutions=(),
         z_channels=16,
@@ -196,7 +202,7 @@ def build_autoencoder(arch: Architecture) -> "Autoencoder":
         >>> trunk = build_autoencoder(ARCHITECTURES["tiny"])
         >>> z = trunk.encoder(torch.zeros(2, 1, 64, 64))
         >>> tuple(z.shape), tuple(trunk.decoder(z).shape)
-        ((2, 16, 16, 16), (2, 1, 64, 64))
+        ((2, 16, 8, 8), (2, 1, 64, 64))
     """
     from dismix.generator.autoencoder import Autoencoder, VQDecoder, VQEncoder
     from dismix.generator.light import LightDecoder, LightEncoder

@@ -257,7 +257,7 @@ def freeze_down(model: nn.Module, arch: Architecture) -> list[str]:
         >>> from dismix.generator.architectures import ARCHITECTURES, build_autoencoder
         >>> arch = ARCHITECTURES["tiny"]
         >>> freeze_down(build_autoencoder(arch), arch)[-1]
-        'encoder.3.weight'
+        'encoder.5.weight'
     """
     frozen = []
     for name, parameter in model.named_parameters():

@@ -11,6 +11,10 @@ from torch import Tensor, nn
 
 from dismix.generator.architectures import Architecture
 
+# Of the neck: channels, and residual blocks a level. On a coarse grid they cost little.
+NECK_WIDTH = 96
+NECK_BLOCKS = 2
+
 
 def _conv(c_in: int, c_out: int, stride: int = 1, bias: bool = True) -> nn.Conv2d:
     return nn.Conv2d(c_in, c_out, 3, stride=stride, padding=1, bias=bias)
@@ -91,11 +95,30 @@ def _decoder_steps(arch: Architecture) -> list[nn.Module]:
     return [*steps, nn.PixelShuffle(arch.patch)] if arch.patch > 1 else steps
 
 
+def _neck_down(arch: Architecture) -> nn.Sequential:
+    steps: list[nn.Module] = []
+    for level in range(arch.neck):
+        steps.append(_conv(NECK_WIDTH if level else arch.z_channels, NECK_WIDTH, stride=2))
+        steps += [LightBlock(NECK_WIDTH, False) for _ in range(NECK_BLOCKS)]
+    return nn.Sequential(*steps, _conv(NECK_WIDTH, arch.z_channels))
+
+
+def _neck_up(arch: Architecture) -> nn.Sequential:
+    steps: list[nn.Module] = [_conv(arch.z_channels, NECK_WIDTH), nn.ReLU()]
+    for level in reversed(range(arch.neck)):
+        steps += [LightBlock(NECK_WIDTH, False) for _ in range(NECK_BLOCKS)]
+        steps.append(nn.Upsample(scale_factor=2.0))
+        steps.append(_conv(NECK_WIDTH, NECK_WIDTH if level else arch.z_channels))
+    return nn.Sequential(*steps)
+
+
 class LightEncoder(nn.Sequential):
-    """Images to features; a flat sequence, so that keys are positions."""
+    """Images to features; a flat sequence, so that keys are positions, and the neck, if any."""
 
     def __init__(self, arch: Architecture) -> None:
         super().__init__(*_encoder_steps(arch))
+        if arch.neck:
+            self.add_module("neck", _neck_down(arch))
         self.frozen_steps = arch.light_frozen_steps
 
     def downward(self, x: Tensor) -> Tensor:
@@ -114,10 +137,14 @@ class LightEncoder(nn.Sequential):
 
 
 class LightDecoder(nn.Sequential):
-    """Features to images; a flat sequence, so that keys are positions."""
+    """Features to images; a flat sequence, so that keys are positions, after the neck, if any."""
 
     def __init__(self, arch: Architecture) -> None:
-        super().__init__(*_decoder_steps(arch))
+        super().__init__()
+        if arch.neck:
+            self.add_module("neck", _neck_up(arch))
+        for position, step in enumerate(_decoder_steps(arch)):
+            self.add_module(str(position), step)
 
     def forward(self, input: Tensor) -> Tensor:
         """Map (B, z_channels, h, w) to images (B, in_channels, H, W) in about [-1, 1]."""

@@ -124,7 +124,8 @@ class UnitSumWeights(nn.Module):
         for name in names:
             if name not in self.names:
                 raise DisMixError(f"no weight for '{name}'", cure=near_names(name, [*self.names]))
-        theta = self.theta.float()[[self.names.index(name) for name in names]]
+        # One by one: a list of places would be copied to the device, for which a GPU waits.
+        theta = torch.stack([self.theta.float()[self.names.index(name)] for name in names])
         return dict(zip(names, theta.softmax(dim=0).unbind(), strict=True))
 
     def forward(self, terms: Mapping[str, Tensor]) -> Tensor:

@@ -12,6 +12,7 @@ import torch
 
 from dismix import atomic
 from dismix.errors import DisMixError
+from dismix.generator.architectures import ARCHITECTURES
 from dismix.generator.checkpoint import FILE
 from dismix.generator.config import GeneratorConfig
 from dismix.generator.recipe import (
@@ -41,7 +42,7 @@ GRADERS = ("guide.safetensors", "reader.safetensors")
 TINY = {
     "perceptual": 0, "epochs": 20, "plain": 0.5, "batch_size": 8, "lr": 1.5e-3, "lr_critic": 1e-3,
     "lr_adversary": 2e-3, "adversary_steps": 1, "ema": 0.99, "nonordinal_codes": 1024,
-    "discriminator_width": 16, "discriminator_layers": 2, "discriminator_start": 0,
+    "code_dim": 8, "discriminator_width": 16, "discriminator_layers": 2, "discriminator_start": 0,
     "evaluate_every": 10, "augment": "false", "jitter": 0, "ordinal_trunk": "conv",
     "freeze_trunk": "true", "rank_only": "true", "guide_kind": "conv", "guide_steps": 500,
     "conditional": "false", "control_share": 0.5, "mix_share": 0.5, "reconstruct": 20,
@@ -49,6 +50,9 @@ TINY = {
     "reversal_start": 0.2, "similarity": 0, "guide": 0.12, "mix": 0.3, "control_realism": 0.1,
     "mix_realism": 0.1, "stay": 0.5, "keep": 0, "cycle_nonordinal": 0,
 }  # fmt: skip
+
+#: A code of a coarser grid has more to say at each place.
+COARSE = {"code_dim": 8}
 
 #: Steps of `TINY` on the phantoms its length was chosen on, 1000 images. With a fifth of them
 #: decoded pictures do not follow the asked rank.
@@ -67,6 +71,8 @@ def choose_recipe(name: str, arch: str, settings: Mapping[str, Any]) -> Recipe:
         recipe = with_settings(DEFAULT, TINY)
         if name == "spatial":
             recipe = with_settings(recipe, {**SPATIAL_CODE, "mix_keep": SPATIAL.weight("mix_keep")})
+    elif ARCHITECTURES[arch].neck and name != "paper":
+        recipe = with_settings(recipe, COARSE)
     return with_settings(recipe, settings)
 
 

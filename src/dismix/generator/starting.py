@@ -70,7 +70,7 @@ def start_from_data(
         >>> model = Generator.seeded(config, seed=0)
         >>> images = torch.rand(2, 1, 64, 64, generator=torch.Generator().manual_seed(0))
         >>> start_from_data(model, images, None, torch.Generator().manual_seed(0))
-        {'quantize': 64, 'quantize_ordinal': 512}
+        {'quantize': 64, 'quantize_ordinal': 128}
     """
     was_training = model.training
     model.eval()

@@ -26,7 +26,11 @@ KNOWN_WEIGHTS: dict[str, str] = {
 }
 """File names without suffix, and what each is for."""
 
-PRETRAINED: dict[str, str] = {"vq-f8": "vq-f8", "light": "taef2_f8c32_autoencoder"}
+PRETRAINED: dict[str, str] = {
+    "vq-f8": "vq-f8",
+    "light": "taef2_f8c32_autoencoder",
+    "light-f16": "taef2_f8c32_autoencoder",
+}
 """The file that starts each architecture."""
 
 _SUFFIXES = ("", ".safetensors", ".ckpt", ".pt", ".pth", ".bin")
@@ -242,7 +246,12 @@ def expected_shapes(arch: Architecture) -> dict[str, tuple[int, ...]]:
     """
     with torch.device("meta"):
         trunk = build_autoencoder(arch)
-    shapes = {key: tuple(tensor.shape) for key, tensor in trunk.state_dict().items()}
+    # A neck is ours: nothing is published for it.
+    shapes = {
+        key: tuple(tensor.shape)
+        for key, tensor in trunk.state_dict().items()
+        if ".neck." not in key
+    }
     if arch.kind == "vq":
         shapes["quant_conv.weight"] = (arch.embed_dim, arch.z_channels, 1, 1)
         shapes["quant_conv.bias"] = (arch.embed_dim,)
@@ -333,7 +342,9 @@ def load_pretrained(
     state = published_state(load_weights(path), arch, path)
     for half in ("encoder", "decoder"):
         module = model.get_submodule(half)
+        # All that is published is there, see `published_state`; a neck keeps its first weights.
         module.load_state_dict(
-            {k.removeprefix(f"{half}."): v for k, v in state.items() if k.startswith(f"{half}.")}
+            {k.removeprefix(f"{half}."): v for k, v in state.items() if k.startswith(f"{half}.")},
+            strict=not arch.neck,
         )
     return {key: state[key] for key in state if key.startswith(_PROJECTIONS)}

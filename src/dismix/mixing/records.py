@@ -59,7 +59,7 @@ def record_type(model: Generator) -> np.dtype[Any]:
     Example:
         >>> from dismix.generator.config import GeneratorConfig
         >>> record_type(Generator.seeded(GeneratorConfig(num_ranks=5, arch="tiny"), 0)).itemsize
-        3072
+        768
     """
     config, size = model.config, model.latent_size
     grid = config.ordinal_grid or size
