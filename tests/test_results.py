@@ -7,11 +7,13 @@ from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
+from scipy.stats import t as student
 
 from dismix.bench.report import write_report
 
 RESULTS = Path(__file__).parents[1] / "results"
 TABLE = re.compile(r"<!-- table: (\S+) -->\n((?:\|.*\n)+)")
+METHODS = re.compile(r"<!-- methods: (\S+) -->\n((?:\|.*\n)+)")
 PAIRS = re.compile(r"<!-- pairs: (\S+) -->\n((?:\|.*\n)+)")
 
 
@@ -66,6 +68,31 @@ def test_paired_differences_are_those_of_the_records() -> None:
                 gains = [ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()]
                 error = stdev(gains) / len(gains) ** 0.5
                 assert cell == f"{mean(gains):+.1f} ({error:.1f})", (grader, other)
+
+
+def test_the_methods_without_mixing_are_those_of_the_records() -> None:
+    page = (RESULTS / "graders" / "README.md").read_text(encoding="utf-8")
+    tables = METHODS.findall(page)
+    assert tables
+    for folder, text in tables:
+        runs: dict[str, list[dict[str, float]]] = defaultdict(list)
+        for file in (RESULTS / folder / "records").glob("*.json"):
+            record = json.loads(file.read_text(encoding="utf-8"))
+            if record["factors"]["mixer"] == "none":
+                runs[record["factors"]["grader"]].append(record["metrics"])
+        rows = [[c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines()][2:]
+        assert {row[0] for row in rows} == runs.keys()
+        for name, *written in rows:
+            points = [100 * m["accuracy"] for m in runs[name]]
+            count, middle = len(points), mean(points)
+            half = float(student.ppf(0.975, count - 1)) * stdev(points) / count**0.5
+            assert written == [
+                str(count),
+                f"{middle:.1f} ({middle - half:.1f} to {middle + half:.1f})",
+                f"{mean(m['mae'] for m in runs[name]):.3f}",
+                f"{mean(m['qwk'] for m in runs[name]):.3f}",
+                f"{100 * mean(m['off_by_one'] for m in runs[name]):.1f}",
+            ]
 
 
 @pytest.mark.parametrize(
