@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from dismix.conv_relu import conv_relu, cudnn_fuses
 from dismix.data.batches import Batches
 from dismix.generator.checkpoint import load_training, save_training
 from dismix.generator.config import GeneratorConfig
 from dismix.generator.fast_decode import FastDecoder
-from dismix.generator.fused_conv import FusedConv
 from dismix.generator.model import Generator
 from dismix.generator.start_run import choose_recipe
 from dismix.generator.steps import Steps
@@ -110,5 +110,27 @@ def test_fused_convolutions_decode_the_same(arch: str) -> None:
         codes = model.encode(torch.rand(4, model.in_channels, 64, 64, device="cuda") * 2 - 1)
         wanted = model.decode(codes)
     fast = FastDecoder(model, compiled=False)
-    assert any(isinstance(m, FusedConv) for m in fast.modules())
     torch.testing.assert_close(fast(codes), wanted, rtol=0.05, atol=0.05)
+
+
+def test_cudnn_fuses_here() -> None:
+    assert cudnn_fuses(torch.device("cuda", 0), torch.bfloat16)
+    assert not cudnn_fuses(torch.device("cuda", 0), torch.float32)
+
+
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize("added", [True, False])
+def test_fused_convolutions_have_the_plain_ones_gradients(biased: bool, added: bool) -> None:
+    torch.manual_seed(0)
+    conv = torch.nn.Conv2d(16, 16, 3, padding=1, bias=biased).cuda()
+    x, plus = (torch.randn(4, 16, 24, 24, device="cuda").requires_grad_() for _ in range(2))
+    leaves = [x, *conv.parameters(), *([plus] if added else [])]
+
+    def grads(fused: bool) -> list[torch.Tensor]:
+        with torch.autocast("cuda", torch.bfloat16, enabled=fused):
+            made = conv_relu(x, conv, plus if added else None)
+        return list(torch.autograd.grad(made.float().square().mean(), leaves))
+
+    for one, other in zip(grads(True), grads(False), strict=True):
+        assert one.dtype == torch.float32
+        assert (one - other).norm() < 0.02 * other.norm()

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from tests.generator.toy import toy_recipe, toy_split, toy_training, train_toy
 
 from dismix.errors import DisMixError
-from dismix.generator.checkpoint import FILE
+from dismix.generator.checkpoint import FILE, chosen_epoch
 from dismix.generator.model import Generator
 from dismix.generator.steps import Steps, set_lr
 from dismix.generator.training import make_accelerator
@@ -107,6 +107,13 @@ def test_plain_epochs_only_rebuild(tmp_path: Path) -> None:
         assert not {"rank_nonordinal", "control", "realism", "critic_realism"} & line.keys()
     for line in lines[2:]:
         assert {"reconstruct", "rank_nonordinal", "control", "critic_realism"} <= line.keys()
+
+
+def test_weights_from_before_codes_had_to_part_are_not_chosen(tmp_path: Path) -> None:
+    late = {"plain": 0.25, "reversal_start": 0.5, "reversal_ramp": 0.01, "evaluate_every": 1}
+    training = train_toy(tmp_path, toy_recipe(epochs=4, **late))
+    assert training.best["epoch"] == chosen_epoch(tmp_path) == 4
+    assert chosen_epoch(tmp_path / "elsewhere") is None
 
 
 def test_plain_epochs_leave_the_discriminator_alone(tmp_path: Path) -> None:

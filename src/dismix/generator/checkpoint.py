@@ -88,6 +88,15 @@ def load_training(
     return notes
 
 
+def chosen_epoch(run: Path) -> int | None:
+    """Return the epoch of the chosen weights, or None where the training's state is gone."""
+    try:
+        with safe_open(str(run / FILE), framework="pt") as file:
+            return int(json.loads((file.metadata() or {})["notes"])["best"]["epoch"])
+    except (SafetensorError, OSError, ValueError, KeyError):
+        return None
+
+
 def load_last(run: Path, model: nn.Module) -> int:
     """Give a generator the averaged weights of the last epoch and return that epoch.
 

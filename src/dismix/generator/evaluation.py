@@ -6,6 +6,7 @@ judge is another network than any that took part in training; give the same judg
 runs, and their readings can be compared.
 """
 
+import dataclasses
 import json
 import time
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from dismix import atomic
 from dismix.data.manifest import Manifest, read_manifest
 from dismix.errors import DisMixError
-from dismix.generator.checkpoint import load_last
+from dismix.generator.checkpoint import chosen_epoch, load_last
 from dismix.generator.images import SplitImages, load_split
 from dismix.generator.judge import Judge, JudgeKind, ready_judge
 from dismix.generator.measures import (
@@ -230,13 +231,16 @@ def _training_mixes(
     run: Path, described: Mapping[str, Any], checkpoint: Literal["best", "last"]
 ) -> dict[str, Any]:
     """Return mixing accuracy as training saw it at the checkpoint, by its own reader."""
-    recipe = described.get("recipe", {})
-    plain = Recipe(epochs=recipe.get("epochs", 1), plain=recipe.get("plain", 0.0)).plain_epochs
-    # No checkpoint is chosen among the epochs that only rebuild.
-    lines = [line for line in read_metrics(run) if "score" in line and line["epoch"] > plain]
-    if not lines:
+    lines = [line for line in read_metrics(run) if "score" in line]
+    known = {f.name for f in dataclasses.fields(Recipe)}
+    recipe = Recipe(**{k: v for k, v in described.get("recipe", {}).items() if k in known})
+    # Where the training's state is gone, what the rule would choose.
+    own = [line for line in lines if line["epoch"] == chosen_epoch(run)] or [
+        line for line in lines if recipe.may_choose(int(line["epoch"]))
+    ]
+    if not own or not lines:
         return {}
-    line = max(lines, key=lambda line: line["score"]) if checkpoint == "best" else lines[-1]
+    line = max(own, key=lambda line: line["score"]) if checkpoint == "best" else lines[-1]
     return {
         "epoch": int(line["epoch"]),
         "train": line["mixing_accuracy_train"],

@@ -7,7 +7,7 @@ Four things, none of which changes what is decoded beyond rounding:
   small picture, 4 x 4 with stride 2: 16 multiplications instead of 36, and the doubled picture is
   never written;
 - torch.compile on a GPU, which fuses GroupNorm and SiLU, the slow part of eager decoding;
-- without it, biases, ReLUs and residuals go with their convolutions (`fused_conv`).
+- without it, biases, residuals and ReLUs go with their convolutions (`dismix.conv_relu`).
 """
 
 import copy
@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from dismix.generator.autoencoder import Upsample
 from dismix.generator.codes import Codes
-from dismix.generator.fused_conv import fused_if_it_works
 from dismix.generator.model import Generator
 
 
@@ -117,12 +116,6 @@ class FastDecoder(nn.Module):
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if on_gpu if compiled is None else compiled:
             self.compile(dynamic=False)
-        elif on_gpu:
-            size, width = generator.latent_size, self.post_quant_conv.out_channels
-            rng = torch.Generator(device).manual_seed(0)
-            example = torch.randn(1, width, size, size, generator=rng, device=device)
-            example = example.to(self.dtype, memory_format=torch.channels_last)
-            self.decoder = fused_if_it_works(self.decoder, example)
 
     @torch.no_grad()
     def __call__(self, codes: Codes) -> Tensor:

@@ -9,6 +9,7 @@ which the published family does not use; `tiny` does, to be quick on one core.
 import torch
 from torch import Tensor, nn
 
+from dismix.conv_relu import conv_relu
 from dismix.generator.architectures import Architecture
 
 # Of the neck: channels, and residual blocks a level. On a coarse grid they cost little.
@@ -63,7 +64,11 @@ class LightBlock(nn.Module):
         """Map (B, C, H, W) to the same shape."""
         if self.pool is not None:
             x = x + self.pool(x)
-        return torch.relu(self.conv(x) + x)
+        first, _, second, _, third = self.conv
+        assert isinstance(first, nn.Conv2d)
+        assert isinstance(second, nn.Conv2d)
+        assert isinstance(third, nn.Conv2d)
+        return conv_relu(conv_relu(conv_relu(x, first), second), third, plus=x)
 
 
 def _encoder_steps(arch: Architecture) -> list[nn.Module]:

@@ -20,6 +20,7 @@ from typing import Any, Literal, cast, get_args, get_type_hints
 from dismix.errors import DisMixError
 from dismix.generator.config import GeneratorConfig
 from dismix.generator.heads import Reader
+from dismix.generator.reversal import reversal_ramp
 from dismix.generator.terms import PAPER_TERMS, TERMS, Phase
 from dismix.registry import near_names
 
@@ -159,6 +160,35 @@ class Recipe:
         if epoch < self.plain_epochs:
             return "plain"
         return "polish" if epoch >= self.epochs - self.polish_epochs else "part"
+
+    def push(self, share: float) -> float:
+        """Return how strongly rank is driven out of z_n when a share of training is done.
+
+        Example:
+            >>> recipe = Recipe(epochs=10, plain=0.5, reversal_start=0.2, reversal_ramp=0.1)
+            >>> [recipe.push(share) for share in (0.0, 0.7, 0.8)]
+            [0.0, 0.0, 1.0]
+        """
+        since = share - self.plain_epochs / self.epochs - self.reversal_start
+        ramp = max(1, round(1e4 * self.reversal_ramp))
+        return self.reversal * reversal_ramp(round(1e4 * max(0.0, since)), ramp)
+
+    def may_choose(self, epoch: int) -> bool:
+        """Tell whether the weights after an epoch, counted from 1, may be the checkpoint.
+
+        # paper: all may. Mixing accuracy says nothing of z_n, and is often best before rank
+        # has been driven out of it, when codes are not apart; so at least half of that push is
+        # needed. The last epoch may always.
+
+        Example:
+            >>> recipe = Recipe(epochs=10, plain=0.5, reversal_start=0.2, reversal_ramp=0.1)
+            >>> [epoch for epoch in range(1, 11) if recipe.may_choose(epoch)]
+            [8, 9, 10]
+        """
+        if epoch <= self.plain_epochs:
+            return False
+        pushed = self.push(epoch / self.epochs) >= 0.5 * self.reversal
+        return pushed or epoch >= self.epochs
 
     @property
     def adversary_kinds(self) -> tuple[Reader, ...]:

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from dismix.generator.graphs import StepGraph
 from dismix.generator.recipe import Recipe
-from dismix.generator.reversal import reversal_ramp
 from dismix.generator.step_draws import StepDraws, draw_step, step_rng, with_gains
 from dismix.generator.terms import PHASE_TERMS, Phase
 from dismix.transfer import onto
@@ -130,16 +129,14 @@ class Steps:
         draws = draw_step(training.model, len(images) * world, rng)
         draws = draws.shard(accelerator.process_index, world).to(device)
         draws = draws.with_noise(images.shape, device)
-        # Both starts are counted from the end of the plain epochs.
+        # This start, too, is counted from the end of the plain epochs.
         apart = share - recipe.plain_epochs / recipe.epochs
-        since, over = max(0.0, apart - recipe.reversal_start), recipe.reversal_ramp
-        ramp = recipe.reversal * reversal_ramp(round(1e4 * since), max(1, round(1e4 * over)))
         slot, picks = self._remembered(len(images), step, rng)
         return StepInput(
             with_gains(images, draws.gains, recipe.jitter),
             levels,
             draws,
-            torch.full((), ramp, device=device),
+            torch.full((), recipe.push(share), device=device),
             torch.full((), float(apart >= recipe.discriminator_start), device=device),
             onto(slot, device),
             onto(picks, device),

@@ -255,9 +255,8 @@ def run_training(
                     training.model, training.reader, train, val, training.seed,
                     accelerator.device, training.perceptual,
                 )  # fmt: skip
-                # Codes that were never asked to part win nothing.
-                apart = training.epoch > recipe.plain_epochs
-                if apart and metrics["score"] > training.best["score"]:
+                chosen = recipe.may_choose(training.epoch)
+                if chosen and metrics["score"] > training.best["score"]:
                     training.best = {
                         "score": metrics["score"], "chance": metrics["mixing_chance_val"],
                         "epoch": training.epoch,
