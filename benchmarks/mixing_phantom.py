@@ -6,7 +6,8 @@ RUN is a generator trained on a phantom set (`dismix data phantom -o DIR`, `dism
 DIR -o RUN --arch tiny`). Its training images are mixed in pairs, adjacent ones and ones 2 to 4
 ranks apart, and the rank factor (joint-space width, lesion area) of every picture is measured, in
 ranks, without any network. Beside the policies: Mixup and CutMix on the same pairs and ratios, and
-the constant midpoint, which always answers the middle of the pair.
+the constant midpoint, which always answers the middle of the pair. `at_ranks` takes the error of
+single images decoded at asked ranks apart: means, between pictures, within them.
 
 For interpolating policies: slope of the measured on the intended rank over all pictures, slope
 within pairs, mean absolute error. For preserving ones: mean and mean absolute change against the
@@ -27,6 +28,7 @@ from dismix.data.manifest import read_manifest
 from dismix.data.phantom import measured_severity
 from dismix.data.transforms import from_unit
 from dismix.generator.images import load_split
+from dismix.generator.traverse import ordinal_traverse
 from dismix.mixing.encoding import encode_split, run_manifest
 from dismix.mixing.engine import MixEngine
 from dismix.mixing.quality import Readings, draw_rank_pairs, read_method, within_slope
@@ -69,6 +71,19 @@ def preservation(found: Readings) -> dict[str, float]:
     }
 
 
+def scatter(read: NDArray[np.float64], asked: NDArray[np.float64]) -> dict[str, Any]:
+    """Part the error of pictures decoded at asked ranks (R,) and read (R, N) as ranks."""
+    away = read - asked[:, None]
+    left = away - away.mean(1, keepdims=True)
+    own = left.mean(0)
+    return {
+        "asked": asked.tolist(),
+        "mean_away": away.mean(1).round(3).tolist(),
+        "deviation_between_pictures": round(float(own.std()), 3),
+        "deviation_within_pictures": round(float((left - own).std()), 3),
+    }
+
+
 def measure(run: Path, args: argparse.Namespace, progress: Any) -> dict[str, Any]:
     """Return every number."""
     data = read_manifest(args.manifest or run_manifest(run))
@@ -96,6 +111,10 @@ def measure(run: Path, args: argparse.Namespace, progress: Any) -> dict[str, Any
         "error_on_reconstructions": round(float(np.abs(rebuilt - wanted).mean()), 3),
         "reconstruction_against_own_image": round(float(np.abs(rebuilt - real).mean()), 3),
     }
+    asked = np.arange(2 * data.num_ranks - 1) / 2
+    made = ordinal_traverse(engine.model, train.images(rows[::2], "cpu"), torch.from_numpy(asked))
+    found = np.stack([severity(pictures.clamp(-1, 1)) for pictures in made])
+    record["at_ranks"] = scatter(found, asked)
     for name, gaps in (("adjacent", (1,)), ("2 to 4 apart", (2, 3, 4))):
         pairs = draw_rank_pairs(ranks, args.pairs, args.seed, gaps)
         table: dict[str, Any] = {}
