@@ -293,7 +293,8 @@ class Generator(nn.Module):
         weights = Path(folder) / WEIGHTS_FILE
         tensors = load_tensors(weights)
         generator = cls.seeded(config, seed=0)
-        fill(generator, tensors, weights, cure=f"it must come from the same run as {CONFIG_FILE}")
+        cure = f"take it from the run of {CONFIG_FILE}; if it is, train again, shapes have changed"
+        fill(generator, tensors, weights, cure=cure)
         return generator.to(device).eval()
 
     def _codes(self, ordinal: Quantized, nonordinal: Quantized) -> Codes:
