@@ -7,7 +7,7 @@ Four things, none of which changes what is decoded beyond rounding:
   small picture, 4 x 4 with stride 2: 16 multiplications instead of 36, and the doubled picture is
   never written;
 - torch.compile on a GPU, which fuses GroupNorm and SiLU, the slow part of eager decoding;
-- without it, biases, residuals and ReLUs go with their convolutions (`dismix.conv_relu`).
+- without it, biases, residuals and ReLUs go with their convolutions (`conv_relu`).
 """
 
 import copy

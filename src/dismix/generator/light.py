@@ -9,8 +9,8 @@ which the published family does not use; `tiny` does, to be quick on one core.
 import torch
 from torch import Tensor, nn
 
-from dismix.conv_relu import conv_relu
 from dismix.generator.architectures import Architecture
+from dismix.generator.conv_relu import conv_relu
 
 # Of the neck: channels, and residual blocks a level. On a coarse grid they cost little.
 NECK_WIDTH = 96

@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dismix.conv_relu import join_relus
 from dismix.errors import DisMixError
 from dismix.generator.weights import find_weights, load_weights, weight_folders
 
@@ -79,7 +78,6 @@ class LPIPS(nn.Module):
             raise DisMixError(
                 f"not VGG16 with LPIPS heads ({problem})", cure=f"give the file {WEIGHTS}"
             ) from error
-        join_relus(self.features)
         self.register_buffer(
             "shift", torch.tensor([-0.030, -0.088, -0.188]).view(1, 3, 1, 1), False
         )

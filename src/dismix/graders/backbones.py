@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dismix.conv_relu import join_relus
 from dismix.errors import DisMixError
 from dismix.generator.weights import find_weights, load_weights, weight_folders
 from dismix.registry import near_names
@@ -142,7 +141,6 @@ def create_backbone(name: str, *, weights: str | Path | None = "auto") -> Backbo
     network = _timm_network(timm, name, pretrained=weights == "timm")
     if weights not in (None, "none", "timm"):
         _load_trunk(network, load_weights(str(weights)), name, Path(str(weights)))
-    join_relus(network)
     trunk = _TimmTrunk(network)
     settings = network.pretrained_cfg
     dim, positive = _probed(trunk, settings)
