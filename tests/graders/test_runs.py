@@ -400,10 +400,11 @@ def test_onnx_export_equals_the_model(run, tmp_path):
     session = runtime.InferenceSession(str(tmp_path / "m.onnx"))
     for count in (1, 7):
         images = torch.rand(count, 3, 16, 16) * 2 - 1
-        probs, rank = session.run(None, {"images": images.numpy()})
+        probs, rank, label = session.run(None, {"images": images.numpy()})
         grades = Grader.load(run).predict(images)
         assert np.abs(probs - grades.probabilities.numpy()).max() < 1e-4
         assert np.abs(rank - grades.rank.numpy()).max() < 1e-4
+        assert label.tolist() == grades.label.tolist()
 
 
 def test_export_says_what_it_cannot_do(run, tmp_path, monkeypatch):

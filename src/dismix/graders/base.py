@@ -21,7 +21,8 @@ from dismix.errors import DisMixError
 from dismix.generator.precision import full_precision
 from dismix.graders.backbones import Backbone
 from dismix.graders.choices import check_settings
-from dismix.graders.grades import Grades, expected_rank, nearest_rank
+from dismix.graders.cut_points import nearest_cuts
+from dismix.graders.grades import Grades, expected_rank
 from dismix.graders.weighting import combine_weights, weighted_mean
 from dismix.labels import OrdinalTarget
 from dismix.registry import near_names
@@ -36,7 +37,6 @@ __all__ = [
     "expected_rank",
     "full_precision",
     "make_config",
-    "nearest_rank",
     "weighted_mean",
 ]
 
@@ -104,11 +104,14 @@ class Grader(nn.Module, ABC):
         stages: Phases of training; may be set in ``__init__`` from the configuration.
         min_batch: Fewest images that a training step needs.
         uses_reference: Whether predictions need `fit_reference`.
+        by_rank: Whether decisions are made where the expected rank lies between `cuts`.
         exportable: Whether `grade` can be traced (no loop that depends on values).
         config_type: The method's configuration.
         name: The method's name in the registry.
         about: What a trained grader knows of its data: names of the ranks, size of the
             images and the like, see `dismix.graders.saving`.
+        cuts: (C-1,) where the expected rank goes over to the next grade, for those that decide so:
+            half-way, until training fits them (`dismix.graders.cut_points`).
         reference: Tensors that `fit_reference` leaves behind, of any size: they go into
             ``state_dict`` and follow the module to its device.
     """
@@ -116,8 +119,10 @@ class Grader(nn.Module, ABC):
     stages: tuple[Stage, ...] = (Stage("fit", 1.0),)
     min_batch: int = 1
     uses_reference: bool = False
+    by_rank: bool = False
     exportable: bool = True
     config_type: ClassVar[type[GraderConfig]] = GraderConfig
+    cuts: Tensor
 
     def __init__(self, backbone: Backbone, num_ranks: int, **hparams: Any) -> None:
         super().__init__()
@@ -126,6 +131,7 @@ class Grader(nn.Module, ABC):
         self.config: Any = make_config(self.config_type, hparams)
         self.backbone, self.num_ranks = backbone, num_ranks
         self.reference: dict[str, Tensor] = {}
+        self.register_buffer("cuts", nearest_cuts(num_ranks))
         self._draws: torch.Generator | None = None
         self._seed = 0
         self.name = ""

@@ -88,9 +88,19 @@ def _training_lines(run: dict[str, Any], result: dict[str, Any]) -> list[str]:
             if result["select"] == "last"
             else f"chosen by '{result['select']}' on validation"
         ),
+        *_decision_lines(s, result),
         f"- Made {made['date']} with dismix {made['versions'].get('dismix', '(source)')} "
         f"{made['commit']} on {made['hardware']}",
     ]
+
+
+def _decision_lines(settings: dict[str, Any], result: dict[str, Any]) -> list[str]:
+    """Return how a place on the line of ranks becomes a grade, where it does."""
+    if "cuts" not in result:
+        return []
+    where = ", ".join(f"{cut:.2f}" for cut in result["cuts"])
+    how = "fitted on validation" if settings["cuts"] == "fitted" else "half-way"
+    return [f"- Decision: by the expected rank, next grade from {where} on ({how})"]
 
 
 def _emphasis(run: dict[str, Any]) -> str:

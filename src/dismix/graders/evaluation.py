@@ -41,11 +41,15 @@ def evaluate(grader: Grader, split: SplitImages, batch_size: int = 64) -> dict[s
 
     The loss is the ranked probability score against the votes, the same for all methods.
     """
-    grades = grade_split(grader, split, batch_size)
+    return score(grade_split(grader, split, batch_size), split)
+
+
+def score(grades: Grades, split: SplitImages) -> dict[str, Any]:
+    """Return what `evaluate` does, of grades that are there already."""
     target = split.target.to("cpu")
     law = grades.probabilities.double().numpy()
     metrics = grade_metrics(
-        grades.label.numpy(), target.hard.numpy(), grader.num_ranks,
+        grades.label.numpy(), target.hard.numpy(), law.shape[1],
         probabilities=law, rank=grades.rank.double().numpy(),
     )  # fmt: skip
     metrics["loss"] = ranked_probability_score(law, target.probs.double().numpy())

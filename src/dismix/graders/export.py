@@ -1,7 +1,8 @@
 """A trained grader as ONNX or torch.export file, checked against the model it came from.
 
 The exported network takes images (B, channels, size, size), float32 in [-1, 1], equalised if
-the grader's card says so, and gives `probabilities` (B, C) and `rank` (B,). B is free.
+the grader's card says so, and gives `probabilities` (B, C), `rank` (B,) and the decision `label`
+(B,). B is free.
 """
 
 import warnings
@@ -20,6 +21,7 @@ from dismix.graders.base import Grader
 
 Format = Literal["onnx", "torch"]
 TOLERANCE = 1e-4
+OUTPUTS = ("probabilities", "rank", "label")
 SUFFIXES: dict[str, Format] = {".onnx": "onnx", ".pt2": "torch"}
 
 
@@ -28,9 +30,9 @@ class _Exported(nn.Module):
         super().__init__()
         self.grader = grader
 
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         grades = self.grader.grade(images)
-        return grades.probabilities, grades.rank
+        return grades.probabilities, grades.rank, grades.label
 
 
 def export_grader(grader: Grader, path: str | Path) -> float:
@@ -118,7 +120,7 @@ def _write_onnx(program: Any, path: Path, name: str) -> None:
         logging.getLogger(library).setLevel(logging.ERROR)
     try:
         made = torch.onnx.export(
-            program, (), input_names=["images"], output_names=["probabilities", "rank"],
+            program, (), input_names=["images"], output_names=[*OUTPUTS],
             dynamo=True, verbose=False,
         )  # fmt: skip
     except torch.onnx.errors.OnnxExporterError as error:
@@ -139,6 +141,6 @@ def _difference(model: nn.Module, images: Tensor, path: Path, form: Format) -> f
         else:
             runtime = import_module("onnxruntime")
             session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-            found = session.run(["probabilities", "rank"], {"images": images.numpy()})
+            found = session.run([*OUTPUTS], {"images": images.numpy()})
     gaps = [np.abs(a - b).max() for a, b in zip(expected, found, strict=True)]
     return float(max(gaps))

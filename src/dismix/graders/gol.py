@@ -61,12 +61,13 @@ _REFERENCE = Preset(
 class GOL(Grader):
     """Unit embeddings; the law is the mean of the votes of the nearest training images.
 
-    The decision is the rank nearest to the expected one.
+    The expected rank decides, see `dismix.graders.cut_points`.
     """
 
     config_type: ClassVar[type[GraderConfig]] = GOLConfig
     min_batch = 2
     uses_reference = True
+    by_rank = True
 
     def __init__(self, backbone: Backbone, num_ranks: int, **hparams: Any) -> None:
         super().__init__(backbone, num_ranks, **hparams)
@@ -118,7 +119,7 @@ class GOL(Grader):
         known = self.require_reference()
         near = nearest_neighbours(self.embed(images), known["embeddings"], int(known["neighbours"]))
         probs = known["probs"][near].mean(1)
-        return Grades.from_probabilities(probs, rule="round", uncertainty=rank_spread(probs))
+        return Grades.from_probabilities(probs, cuts=self.cuts, uncertainty=rank_spread(probs))
 
     def _embed_all(self, batches: LabelledBatches) -> tuple[Tensor, Tensor]:
         found = [(self.embed(images.to(self.device)), target.probs) for images, target in batches]

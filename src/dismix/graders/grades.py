@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
+
+from dismix.graders.cut_points import decide
 
 
 @dataclass(frozen=True)
@@ -29,21 +30,26 @@ class Grades:
         cls,
         probabilities: Tensor,
         *,
-        rule: Literal["argmax", "round"] = "argmax",
+        cuts: Tensor | None = None,
         uncertainty: Tensor | None = None,
     ) -> "Grades":
-        """Take the expected rank, and the most probable or the nearest rank as decision.
+        """Take the expected rank, and decide for the most probable one or by cut points.
+
+        Args:
+            probabilities: (B, C).
+            cuts: (C-1,) where the expected rank goes over to the next grade; None decides for
+                the most probable one.
+            uncertainty: (B,) or None.
 
         Example:
             >>> law = torch.tensor([[0.45, 0.1, 0.45, 0.0]])
-            >>> Grades.from_probabilities(law, rule="round").label.tolist()
+            >>> Grades.from_probabilities(law).label.tolist()
+            [0]
+            >>> Grades.from_probabilities(law, cuts=torch.tensor([0.5, 1.5, 2.5])).label.tolist()
             [1]
         """
         rank = expected_rank(probabilities)
-        if rule == "argmax":
-            label = probabilities.argmax(-1)
-        else:
-            label = nearest_rank(rank, probabilities.shape[-1])
+        label = probabilities.argmax(-1) if cuts is None else decide(rank, cuts)
         return cls(probabilities, rank, label, uncertainty)
 
     @staticmethod
@@ -78,13 +84,3 @@ def expected_rank(probabilities: Tensor) -> Tensor:
     """
     ranks = torch.arange(probabilities.shape[-1], device=probabilities.device)
     return (probabilities.float() * ranks).sum(-1)
-
-
-def nearest_rank(rank: Tensor, num_ranks: int) -> Tensor:
-    """Round half up to a whole rank 0..C-1; ``round`` would send 0.5 and 2.5 to even ranks.
-
-    Example:
-        >>> nearest_rank(torch.tensor([-0.2, 0.5, 2.5, 9.0]), 4)
-        tensor([0, 1, 3, 3])
-    """
-    return (rank.float() + 0.5).floor().clamp(0, num_ranks - 1).long()

@@ -65,12 +65,13 @@ _REFERENCE = Preset(
 class MWR(Grader):
     """A regressor over pairs of reference images, searched from the neighbours' rank.
 
-    The decision is the rank nearest to the mean estimate over the pairs.
+    The mean estimate over the pairs decides, see `dismix.graders.cut_points`.
     """
 
     config_type: ClassVar[type[GraderConfig]] = MWRConfig
     min_batch = 2
     uses_reference = True
+    by_rank = True
 
     def __init__(self, backbone: Backbone, num_ranks: int, **hparams: Any) -> None:
         super().__init__(backbone, num_ranks, **hparams)
@@ -121,5 +122,5 @@ class MWR(Grader):
         with full_precision(features):
             found = search(self.loss.regressor, features, start, known, self.loss.windows)
         return Grades.from_probabilities(
-            found.probabilities, rule="round", uncertainty=found.spread
+            found.probabilities, cuts=self.cuts, uncertainty=found.spread
         )

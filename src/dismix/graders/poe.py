@@ -57,11 +57,12 @@ _REFERENCE = Preset(
 class POE(Grader):
     """Features, a mean and a variance for each image, a linear layer on draws.
 
-    The decision is the rank nearest to the expected one.
+    The expected rank decides, see `dismix.graders.cut_points`.
     """
 
     config_type: ClassVar[type[GraderConfig]] = POEConfig
     min_batch = 2
+    by_rank = True
     noise: Tensor
 
     def __init__(self, backbone: Backbone, num_ranks: int, **hparams: Any) -> None:
@@ -115,7 +116,7 @@ class POE(Grader):
         gaussians = self.embed(images)
         probs = self.head(_draws(gaussians, self.noise)).float().softmax(-1).mean(0)
         variance = 1.0 / torch.exp(-gaussians.log_variance).mean(-1)
-        return Grades.from_probabilities(probs, rule="round", uncertainty=variance)
+        return Grades.from_probabilities(probs, cuts=self.cuts, uncertainty=variance)
 
 
 def _draws(gaussians: Gaussians, noise: Tensor) -> Tensor:

@@ -49,11 +49,12 @@ _REFERENCE = Preset(
 class RnC(Grader):
     """An encoder trained by contrast over two views, then a linear head on frozen features.
 
-    The decision is the rank nearest to the regression, or the most probable one.
+    The regression decides, see `dismix.graders.cut_points`, or the most probable rank.
     """
 
     config_type: ClassVar[type[GraderConfig]] = RnCConfig
     min_batch = 2
+    by_rank = True
 
     def __init__(self, backbone: Backbone, num_ranks: int, **hparams: Any) -> None:
         super().__init__(backbone, num_ranks, **hparams)
@@ -63,7 +64,7 @@ class RnC(Grader):
             Stage("encode", share, trainable=("backbone",), views=2),
             Stage("head", 1.0 - share, trainable=("head",), lr_scale={"head": config.head_lr}),
         )
-        regresses = config.head == "regression"
+        self.by_rank = regresses = config.head == "regression"
         self.head = nn.Linear(backbone.out_dim, 1 if regresses else num_ranks)
         if regresses:
             # The middle of the scale is nearer to every rank than the usual start at 0.
@@ -96,7 +97,7 @@ class RnC(Grader):
             probs = out.softmax(-1)
             return Grades.from_probabilities(probs, uncertainty=torch.special.entr(probs).sum(-1))
         return Grades.from_probabilities(
-            two_point_law(out.squeeze(-1), self.num_ranks), rule="round"
+            two_point_law(out.squeeze(-1), self.num_ranks), cuts=self.cuts
         )
 
 

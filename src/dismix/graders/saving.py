@@ -13,6 +13,7 @@ from torch import Tensor
 from dismix import atomic
 from dismix.errors import DisMixError
 from dismix.graders.base import Grader
+from dismix.graders.cut_points import nearest_cuts
 from dismix.graders.registry import create_grader
 
 MODEL = "model.safetensors"
@@ -112,6 +113,8 @@ def put_state(grader: Grader, tensors: dict[str, Tensor], file: Path | None = No
         if k.startswith(_REFERENCE)
     }
     weights = {k: v for k, v in tensors.items() if not k.startswith(_REFERENCE)}
+    # Files of before there were any.
+    weights.setdefault("cuts", nearest_cuts(grader.num_ranks))
     try:
         outcome = grader.load_state_dict(weights, strict=False)
         missing = [k for k in outcome.missing_keys if not k.endswith(_EXTRA)]

@@ -9,6 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from dismix.errors import DisMixError
 from dismix.graders.backbones import TINY
 from dismix.graders.choices import bounded, check_settings
+from dismix.graders.cut_points import Cuts
 from dismix.graders.registry import GRADERS, OptimizerName, Schedule
 from dismix.graders.selection import check_rules
 from dismix.registry import near_names
@@ -37,6 +38,8 @@ class TrainSettings:
         clip: Largest norm of the gradient, 0 for none.
         select: Rules that choose the checkpoint, see `dismix.graders.selection`; the
             first one's is the model, those of others are kept beside it.
+        cuts: Where the expected rank goes over to the next grade, for methods that decide by it:
+            "fitted" on validation, or "nearest" as their authors do. None for the others.
         average: Averaged weights look back over this share of a stage's steps.
         validate_every: Epochs between validations; also after the last one.
         augment: Flips and rotations, before mixing; after it where a stage has several views,
@@ -60,6 +63,7 @@ class TrainSettings:
     final_lr: float = bounded(0.0, least=0, most=1)
     clip: float = bounded(0.0, least=0)
     select: tuple[str, ...] = DEFAULT_SELECT
+    cuts: Cuts | None = None
     average: float = bounded(0.05, least=0, most=1)
     validate_every: int = bounded(2, least=1)
     augment: bool = True
@@ -82,8 +86,11 @@ class TrainSettings:
                 )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
-        return dataclasses.asdict(self)
+        """Return plain values, for JSON; `cuts` only where they decide anything."""
+        values = dataclasses.asdict(self)
+        if self.cuts is None:
+            del values["cuts"]
+        return values
 
 
 def choose_settings(
@@ -108,6 +115,12 @@ def choose_settings(
     values = {f.name: getattr(entry.presets[preset], f.name) for f in dataclasses.fields(
         entry.presets[preset])}  # fmt: skip
     hparams = dict(values.pop("hparams"))
+    if entry.make.by_rank:
+        values["cuts"] = "nearest" if preset == "reference" else "fitted"
+    elif (changes or {}).get("cuts") is not None:
+        raise DisMixError(
+            f"'{method}' decides for the most probable rank", column="cuts", cure="leave it out"
+        )
     own, theirs = get_type_hints(TrainSettings), get_type_hints(entry.make.config_type)
     known = [n for n in own if n not in ("method", "preset", "hparams")]
     for name, value in (changes or {}).items():
@@ -121,6 +134,9 @@ def choose_settings(
             raise DisMixError(
                 f"unknown setting '{name}' of '{method}'", cure=near_names(name, [*known, *theirs])
             )
+    if entry.make.by_rank:
+        # "none" are fitted, then.
+        values["cuts"] = values["cuts"] or "nearest"
     if values["backbone"] == TINY and (changes or {}).get("lr") is None:
         # Presets are for pretrained networks; one that starts from nothing needs longer steps.
         values["lr"] = LR_FROM_NOTHING

@@ -140,6 +140,8 @@ def _judge_chosen(
         grader = load_grader(run / name, device)
         metrics = evaluate(grader, splits["val"])
         rules[rule] = {"file": name, "epoch": grader.about["epoch"], "validation": metrics}
+        if grader.by_rank:
+            rules[rule]["cuts"] = grader.cuts.tolist()
     first = settings.select[0]
     return {"select": first, **rules[first], "rules": rules}
 

@@ -1,5 +1,6 @@
 """Judging a grader in training on the validation split."""
 
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -7,7 +8,8 @@ from torch import Tensor
 from dismix.generator.images import SplitImages
 from dismix.graders.averaging import AveragedState
 from dismix.graders.base import Grader
-from dismix.graders.evaluation import evaluate, fit_reference
+from dismix.graders.cut_points import decide, fit_cuts
+from dismix.graders.evaluation import fit_reference, grade_split, score
 from dismix.graders.saving import plain_state
 from dismix.graders.selection import Selector
 from dismix.graders.state import Training
@@ -36,12 +38,18 @@ def validate(
 def _judge(
     training: Training, rules: dict[str, Selector], train: SplitImages, val: SplitImages
 ) -> dict[str, Any]:
-    fit_reference(training.grader, train, val)
-    metrics = evaluate(training.grader, val)
+    grader = training.grader
+    fit_reference(grader, train, val)
+    grades = grade_split(grader, val)
+    if training.settings.cuts == "fitted" and grader.by_rank:
+        cuts = fit_cuts(grades.rank, val.target.hard, grader.num_ranks)
+        grader.cuts.copy_(cuts)
+        grades = replace(grades, label=decide(grades.rank, cuts))
+    metrics = score(grades, val)
     better = [rule for rule, s in rules.items() if s.update(metrics, training.epoch)]
     if better:
         # Kept where it is: copying to the CPU at every improvement would stall a GPU.
-        state = _snapshot(training.grader)
+        state = _snapshot(grader)
         training.best |= dict.fromkeys(better, state)
     return metrics
 

@@ -1,0 +1,100 @@
+"""Cut points between grades: the best of all, resampled, and how training keeps them."""
+
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.graders.toy import SMALL, toy_settings, toy_split, train_toy
+
+from dismix.errors import DisMixError
+from dismix.graders.cut_points import COST_OF_A_RANK, LEAST, best_cuts, decide, fit_cuts
+from dismix.graders.evaluation import evaluate
+from dismix.graders.registry import create_grader
+from dismix.graders.saving import load_grader, plain_state, save_grader
+from dismix.graders.settings import choose_settings
+from dismix.labels import OrdinalTarget
+
+
+def _cost(places, grades, cuts):
+    label = (places[:, None] >= np.asarray(cuts)).sum(1)
+    return ((label != grades) + COST_OF_A_RANK * np.abs(label - grades)).sum()
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_no_cut_points_cost_less(seed, ranks):
+    rng = np.random.default_rng([seed, ranks])
+    grades = rng.integers(ranks, size=9)
+    # Of few decimals, so that some places are equal.
+    places = (0.6 * grades + rng.normal(0, 0.7, 9)).clip(0, ranks - 1).round(1)
+    cuts = best_cuts(places, grades, ranks)
+    assert (np.diff(cuts) >= 0).all()
+    candidates = np.unique(np.concatenate([[-1.0], places, [ranks + 1.0]]))
+    least = min(
+        _cost(places, grades, chosen)
+        for chosen in itertools.combinations_with_replacement(candidates, ranks - 1)
+    )
+    assert _cost(places, grades, cuts) == pytest.approx(least)
+
+
+def test_shrunken_places_are_cut_where_the_grades_part():
+    rng = torch.Generator().manual_seed(0)
+    grade = torch.randint(5, (300,), generator=rng)
+    place = 1.6 + 0.2 * grade + 0.05 * torch.randn(300, generator=rng)
+    cuts = fit_cuts(place, grade, 5)
+    torch.testing.assert_close(cuts, torch.tensor([1.7, 1.9, 2.1, 2.3]), atol=0.03, rtol=0)
+    assert (decide(place, cuts) == grade).float().mean() > 0.9
+    torch.testing.assert_close(cuts, fit_cuts(place, grade, 5))
+
+
+def test_few_images_change_nothing():
+    grade = torch.zeros(LEAST - 1, dtype=torch.long)
+    assert fit_cuts(torch.full((LEAST - 1,), 2.0), grade, 4).tolist() == [0.5, 1.5, 2.5]
+
+
+@pytest.mark.parametrize("method", ["poe", "gol", "mwr", "rnc"])
+def test_training_fits_them_on_validation_and_keeps_them(tmp_path: Path, method):
+    small = SMALL.get(method, {})
+    images = toy_split()
+    # Nobody teaches the outer ranks, so places lie between 1 and 2.
+    middle = OrdinalTarget.from_labels((images.target.hard // 2 + 1).tolist(), 4)
+    train = replace(images, target=middle)
+    for run, cuts in (("a", "fitted"), ("b", "nearest")):
+        train_toy(
+            tmp_path / run, toy_settings(method, select="last", cuts=cuts, **small), train=train
+        )
+    one, other = (load_grader(tmp_path / run / "model.safetensors") for run in "ab")
+    assert other.cuts.tolist() == [0.5, 1.5, 2.5]
+    assert one.cuts.tolist() != [0.5, 1.5, 2.5]
+    # They decide; they do not teach.
+    states = [plain_state(grader) for grader in (one, other)]
+    assert all(torch.equal(x, states[1][name]) for name, x in states[0].items() if name != "cuts")
+    scores = [evaluate(grader, toy_split(20, seed=1)) for grader in (one, other)]
+    assert scores[0]["rps"] == scores[1]["rps"]
+    # Where neighbours agree, places are whole ranks, and no cut tells more apart.
+    assert scores[0]["accuracy"] >= scores[1]["accuracy"]
+
+
+def test_models_of_before_take_the_nearest_rank(tmp_path: Path):
+    grader = create_grader("poe", num_ranks=3, **SMALL["poe"])
+    old = plain_state(grader)
+    del old["cuts"]
+    save_grader(grader, tmp_path / "model.safetensors", old)
+    assert load_grader(tmp_path / "model.safetensors").cuts.tolist() == [0.5, 1.5]
+
+
+def test_only_those_that_need_them_have_the_setting():
+    assert choose_settings("mwr").to_dict()["cuts"] == "fitted"
+    assert choose_settings("mwr", "reference").cuts == "nearest"
+    assert choose_settings("mwr", changes={"cuts": "none"}).cuts == "nearest"
+    assert "cuts" not in choose_settings("cloc").to_dict()
+    with pytest.raises(DisMixError, match="'ce' decides for the most probable rank; leave it out"):
+        choose_settings("ce", changes={"cuts": "fitted"})
+    with pytest.raises(DisMixError, match="'cuts': 'best' does not fit; give fitted or nearest"):
+        choose_settings("poe", changes={"cuts": "best"})
+    assert not create_grader("rnc", num_ranks=3, head="classification").by_rank
+    json.dumps(choose_settings("poe").to_dict())
