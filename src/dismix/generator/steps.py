@@ -225,7 +225,9 @@ def set_lr(optimizer: torch.optim.Optimizer, recipe: Recipe, share: float) -> No
         scale = _fallen(share - recipe.warmup, end - recipe.warmup)
     for group in optimizer.param_groups:
         rate = group["lr"]
-        group.setdefault("first_lr", float(rate))
+        if "first_lr" not in group:
+            # Once: reading a number off the GPU waits for it.
+            group["first_lr"] = float(rate)
         wanted = group["first_lr"] * (1.0 if group.get("constant") else scale)
         if isinstance(rate, Tensor):
             # A graph reads it where it lies.

@@ -35,6 +35,7 @@ from dismix.mixing.policy_draws import PolicyDraws, draw_numbers
 from dismix.mixing.pool import MixPool, Pooled
 from dismix.mixing.records import Sources
 from dismix.mixing.serving import PoolService
+from dismix.transfer import onto
 
 
 @dataclass(frozen=True)
@@ -231,15 +232,11 @@ class DisMix(Mixer):
             return Mixed(images, target, MixInfo.unchanged(self.method, target))
         self.engine.to(images.device)
         if draws.pooled is not None:
-            mixes, probs = to_unit(draws.pooled.images), draws.pooled.probs
-            stored = torch.ones(len(draws), dtype=torch.bool)
+            mixes, probs = draws.pooled.images, draws.pooled.probs
+            mixes = to_unit(mixes) if draws.turns is None else augment(mixes, draws.turns)
         else:
             mixes, probs = self._direct(images, target, draws)
-            stored = draws.known >= 0
-        if draws.turns is not None and bool(stored.any()):
-            here = stored.nonzero().flatten()
-            turned = augment(mixes[here.to(mixes.device)], draws.turns[here])
-            mixes = mixes.index_copy(0, here.to(mixes.device), turned)
+            mixes = _turned(mixes, draws.turns, draws.known >= 0)
         self.made += len(draws)
         self.fallbacks += int(draws.fell_back.sum())
         return self._placed(images, target, draws, self.norm.restored(mixes, images), probs)
@@ -248,27 +245,27 @@ class DisMix(Mixer):
         self, images: Tensor, target: OrdinalTarget, draws: DisMixDraws
     ) -> tuple[Tensor, Tensor]:
         assert draws.choices is not None
-        rows = draws.rows.to(images.device)
+        rows = onto(draws.rows, images.device)
         anchor = self._sources(images[rows], target[rows], draws.known)
         mixes = self.engine.mix(draws.choices, anchor)
         partner = draws.choices.partner
         own = self.maker.labels(target[rows].to("cpu"), draws.known)
         theirs = self.maker.labels(self.engine.store.target[partner], partner)
-        return mixes, mix_targets(draws.choices, own, theirs).probs.to(images.device)
+        return mixes, onto(mix_targets(draws.choices, own, theirs).probs, images.device)
 
     def _sources(self, images: Tensor, target: OrdinalTarget, known: Tensor) -> Sources:
         """Return the anchors' codes: from the store where it has them, else encoded now."""
         unknown = (known < 0).nonzero().flatten()
         if len(unknown) == 0:
             return self.engine.stored(known)
-        here = unknown.to(images.device)
+        here = onto(unknown, images.device)
         fitted = self.norm.for_generator(images[here], self.engine.model)
         fresh = self.engine.encode(fitted, target[here])
         if len(unknown) == len(known):
             return fresh
         stored = self.engine.stored(known[known >= 0])
         order = torch.argsort(torch.cat([(known >= 0).nonzero().flatten(), unknown]))
-        return Sources.cat([stored, fresh])[order.to(images.device)]
+        return Sources.cat([stored, fresh])[onto(order, images.device)]
 
     def _placed(
         self,
@@ -278,17 +275,20 @@ class DisMix(Mixer):
         mixes: Tensor,
         probs: Tensor,
     ) -> Mixed:
-        rows, device = draws.rows.to(images.device), images.device
+        device = images.device
+        rows = onto(draws.rows, device)
         clean = target.clean.index_fill(0, rows, False)
         made = OrdinalTarget(target.probs.index_copy(0, rows, probs.to(device)), clean)
         info = MixInfo.unchanged(self.method, target)
         info = replace(
             info,
             target=made,
-            lam=info.lam.index_copy(0, rows, draws.lam.to(device)),
+            lam=info.lam.index_copy(0, rows, onto(draws.lam, device)),
             index=info.index.index_fill(0, rows, -1),
             mixed=info.mixed.index_fill(0, rows, True),
-            fell_back=torch.zeros_like(info.mixed).index_copy(0, rows, draws.fell_back.to(device)),
+            fell_back=torch.zeros_like(info.mixed).index_copy(
+                0, rows, onto(draws.fell_back, device)
+            ),
         )
         return Mixed(images.index_copy(0, rows, mixes), made, info)
 
@@ -359,6 +359,17 @@ class DisMix(Mixer):
             f"num_ranks={self.num_ranks}, p={self.p:g}, policies={', '.join(self.maker.policies)},"
             f" stored={len(self.engine.store)}{pool}"
         )
+
+
+def _turned(mixes: Tensor, turns: AugmentParams | None, chosen: Tensor) -> Tensor:
+    """Flip and rotate the chosen (M,) of mixes (M, channels, H, W)."""
+    if turns is None or not bool(chosen.any()):
+        return mixes
+    if bool(chosen.all()):
+        return augment(mixes, turns)
+    here = chosen.nonzero().flatten()
+    there = onto(here, mixes.device)
+    return mixes.index_copy(0, there, augment(mixes[there], turns[here]))
 
 
 def _same_ranks(num_ranks: int | None, engine: MixEngine) -> int:

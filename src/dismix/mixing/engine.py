@@ -24,6 +24,7 @@ from dismix.mixing.latents import LatentStore
 from dismix.mixing.policies import mix_codes
 from dismix.mixing.policy_draws import GENERATE_AND_MIX, PolicyDraws, named_policies
 from dismix.mixing.records import Sources, conditions, needs_z
+from dismix.transfer import onto
 
 
 class MixEngine:
@@ -140,10 +141,8 @@ class MixEngine:
             rows = (draws.policy == GENERATE_AND_MIX).nonzero().flatten()
             generated = None
             if len(rows):
-                made = self.generated(
-                    anchor[rows.to(self.device)], draws.asked[rows], draws.from_partner[rows]
-                )
-                where = rows.to(self.device)
+                where = onto(rows, self.device)
+                made = self.generated(anchor[where], draws.asked[rows], draws.from_partner[rows])
                 generated = Codes(
                     partner.ordinal.index_copy(0, where, made.ordinal),
                     partner.nonordinal.index_copy(0, where, made.nonordinal),
@@ -161,7 +160,7 @@ class MixEngine:
                 rank-only generator saves itself the way through the picture.
         """
         model = self.model
-        levels = OrdinalTarget.from_labels(asked, self.num_ranks).levels.to(self.device)
+        levels = onto(OrdinalTarget.from_labels(asked, self.num_ranks).levels, self.device)
         with inference(self.device):
             z = anchor.codes.ordinal if anchor.z is None else anchor.z
             ordinal = model.quantized_ordinal(z, levels).codes
@@ -173,7 +172,7 @@ class MixEngine:
             rows = torch.arange(len(asked)) if looked_at is None else looked_at.nonzero().flatten()
             if len(rows) == 0:
                 return Codes(ordinal, own)
-            rows = rows.to(self.device)
+            rows = onto(rows, self.device)
             pictures = self.decode(Codes(ordinal[rows], own[rows]))
             seen = model.quantize(
                 self._by_parts(lambda part: [model.nonordinal_latent(part)], pictures)[0]

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from dismix.errors import DisMixError
 from dismix.generator.model import Generator
+from dismix.transfer import onto
 
 
 class Normalisation:
@@ -29,6 +30,8 @@ class Normalisation:
         self.std = torch.as_tensor(std, dtype=torch.float32).view(1, -1, 1, 1)
         if not bool((self.std > 0).all()):
             raise DisMixError(f"std is {std}", cure="give numbers above 0")
+        # The package's own scale of [-1, 1], on which there is nothing to do.
+        self.own = bool((self.mean == 0.5).all() and (self.std == 0.5).all())
         self._looked = False
 
     def for_generator(self, images: Tensor, model: Generator) -> Tensor:
@@ -39,7 +42,9 @@ class Normalisation:
             model: The generator.
         """
         self._check(images)
-        unit = 2 * (images.float() * self.std.to(images.device) + self.mean.to(images.device)) - 1
+        unit = images.float()
+        if not self.own:
+            unit = 2 * (unit * onto(self.std, unit.device) + onto(self.mean, unit.device)) - 1
         if unit.shape[1] != model.in_channels:
             unit = _channels(unit, model.in_channels)
         return _sized(unit, (model.image_size, model.image_size)).clamp(-1, 1)
@@ -56,8 +61,9 @@ class Normalisation:
         if mixes.shape[1] != like.shape[1]:
             mixes = _channels(mixes, like.shape[1])
         mixes = _sized(mixes, (like.shape[2], like.shape[3]))
-        scaled = ((mixes + 1) / 2 - self.mean.to(like.device)) / self.std.to(like.device)
-        return scaled.to(like.dtype)
+        if not self.own:
+            mixes = ((mixes + 1) / 2 - onto(self.mean, like.device)) / onto(self.std, like.device)
+        return mixes.to(like.dtype)
 
     def _check(self, images: Tensor) -> None:
         channels = images.shape[1]
@@ -75,8 +81,7 @@ class Normalisation:
         """Warn of pixels on another scale; once, as looking makes a GPU wait."""
         unit = images.float() * self.std.to(images.device) + self.mean.to(images.device)
         low, high = (float(v) for v in unit.aminmax())
-        as_they_are = bool((self.mean == 0.5).all() and (self.std == 0.5).all())
-        if low < -0.5 or high > 1.5 or (as_they_are and 0.5 <= low < high <= 1):
+        if low < -0.5 or high > 1.5 or (self.own and 0.5 <= low < high <= 1):
             found = f"{float(images.min()):.3g} to {float(images.max()):.3g}"
             warnings.warn(
                 f"these images have pixels from {found}, which does not look like [-1, 1] or the"

@@ -25,6 +25,7 @@ from dismix.generator.model import Generator
 from dismix.generator.saving import load_tensors
 from dismix.labels import OrdinalTarget
 from dismix.mixing.records import Sources, read_records, record_type
+from dismix.transfer import onto
 
 FORMAT = 1
 FOLDER, CODES, TARGETS, INDEX = "latents", "codes.bin", "targets.safetensors", "index.json"
@@ -177,7 +178,7 @@ class LatentStore:
         self.require_rows(rows)
         device = model.post_quant_conv.weight.device
         if device.type != "cpu" and self.fits_on(device):
-            return read_records(model, self._on(device)[rows.to(device)])
+            return read_records(model, self._on(device)[onto(rows, device)])
         return read_records(model, self._gather(rows).to(device, non_blocking=True))
 
     def _gather(self, rows: Tensor) -> Tensor:

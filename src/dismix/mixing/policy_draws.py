@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dismix.errors import DisMixError
 from dismix.registry import near_names
+from dismix.transfer import onto
 
 POLICIES = ("ordinal_mix", "nonordinal_mix", "order_swap", "generate_and_mix")
 ORDINAL_MIX, NONORDINAL_MIX, ORDER_SWAP, GENERATE_AND_MIX = range(4)
@@ -78,7 +79,7 @@ class PolicyDraws:
 
     def to(self, device: torch.device | str) -> "PolicyDraws":
         """Move all choices to a device."""
-        return PolicyDraws(*(getattr(self, field.name).to(device) for field in fields(self)))
+        return PolicyDraws(*(onto(getattr(self, field.name), device) for field in fields(self)))
 
 
 class PartnerIndex:

@@ -32,6 +32,7 @@ from torch import Tensor
 
 from dismix.background import background
 from dismix.errors import DisMixError
+from dismix.transfer import onto
 
 
 @dataclass(frozen=True)
@@ -213,9 +214,9 @@ class _Kept:
     def pick(self, rows: Tensor) -> Pooled:
         if self.file is not None:
             images = torch.from_numpy(self.file[rows.numpy()])
-            where = rows.to(self.made.probs.device)
+            where = onto(rows, self.made.probs.device)
             return Pooled(images.to(self.device), self.made.probs[where])
-        where = rows.to(self.device)
+        where = onto(rows, self.device)
         if self.device.type == "cuda":
             # Made on another stream: its memory must outlive what this one still reads.
             for tensor in (self.made.images, self.made.probs):
