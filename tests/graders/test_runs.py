@@ -25,7 +25,7 @@ from dismix.graders.predict import predict_files, predict_manifest
 from dismix.graders.registry import create_grader
 from dismix.graders.report import evaluate_run
 from dismix.graders.seeds import summarise, train_seeds
-from dismix.graders.settings import choose_settings, usual_batch
+from dismix.graders.settings import TrainSettings, choose_settings, usual_batch
 from dismix.graders.start_run import train_grader
 from dismix.labels import OrdinalTarget
 
@@ -130,6 +130,47 @@ def test_evaluation_finds_the_data_from_another_folder(manifest, tmp_path, monke
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert evaluate_run("../near", cpu=True)["metrics"]["count"] == 6
+    # Another project's data of the same name are not those of the training.
+    data = read_manifest(manifest)
+    mine = data.rows((data.table["image"] != "29.png").to_numpy())
+    write_manifest(mine, tmp_path / "elsewhere" / "manifest.csv")
+    assert evaluate_run("../near", cpu=True)["metrics"]["count"] == 6
+
+
+def test_evaluations_on_other_data_stand_beside_the_own_one(manifest, run):
+    evaluate_run(run, cpu=True)
+    data = read_manifest(manifest)
+    other = manifest.parent / "their images.csv"
+    write_manifest(data.rows((data.table["image"] != "29.png").to_numpy()), other)
+    evaluate_run(run, other, cpu=True)
+    assert len([*run.glob("evaluation-test*.json")]) == 2
+    assert len([*run.glob("evaluation-test-their_images-*.json")]) == 1
+    card = (run / "card.md").read_text()
+    assert "## Evaluation: test split of manifest.csv" in card
+    assert "## Evaluation: test split of their images.csv" in card
+
+
+def test_data_that_were_split_anew_are_told(manifest, run):
+    data = read_manifest(manifest)
+    table = data.table.copy()
+    table["split"] = table["split"].replace({"train": "test", "test": "train"})
+    write_manifest(data.with_table(table), manifest)
+    with pytest.warns(UserWarning, match="no longer those that this grader was trained on"):
+        evaluate_run(run, cpu=True)
+
+
+@pytest.mark.parametrize(("cuts", "said"), [("fitted", "half-way"), ("nearest", "half-way")])
+def test_the_card_says_where_grades_are_cut(manifest, tmp_path, cuts, said):
+    # Six validation images are too few to fit on.
+    train_grader(manifest, tmp_path / "cut", quick("rnc", cuts=cuts), cpu=True)
+    card = (tmp_path / "cut" / "card.md").read_text()
+    assert f"Decision: by the expected rank, next grade from 0.50, 1.50 on ({said})" in card
+
+
+def test_settings_made_by_hand_leave_a_card(manifest, tmp_path):
+    settings = TrainSettings("rnc", backbone="tiny", size=16, epochs=2, batch_size=8)
+    train_grader(manifest, tmp_path / "hand", settings, cpu=True)
+    assert "(half-way)" in (tmp_path / "hand" / "card.md").read_text()
 
 
 def test_the_card_tells_what_counted_more(manifest, tmp_path):
@@ -333,14 +374,15 @@ def test_sizes_that_a_backbone_cannot_take(manifest, backbone, size):
         check_training(grader, settings, target, read_manifest(manifest))
 
 
-def test_weight_columns_are_checked(manifest, tmp_path):
+@pytest.mark.parametrize("written", ["heavy", "inf", "-1"])
+def test_weight_columns_are_checked(manifest, tmp_path, written):
     with pytest.raises(DisMixError, match="has no column 'wieght'; did you mean 'weight'"):
         train_grader(manifest, tmp_path / "a", quick(), weight_column="wieght", cpu=True)
     table = pd.read_csv(manifest)
     table["weight"] = table["weight"].astype(object)
-    table.loc[4, "weight"] = "heavy"
+    table.loc[4, "weight"] = written
     table.to_csv(manifest, index=False)
-    with pytest.raises(DisMixError, match="row 6, column 'weight': 'heavy' is no weight"):
+    with pytest.raises(DisMixError, match=f"row 6, column 'weight': '{written}' is no weight"):
         train_grader(manifest, tmp_path / "b", quick(), weight_column="weight", cpu=True)
 
 

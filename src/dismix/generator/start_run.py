@@ -320,12 +320,15 @@ def refuse_other(path: Path, described: Mapping[str, Any]) -> None:
 def manifest_of(described: Mapping[str, Any]) -> Path:
     """Return where the manifest named in a ``run.json`` lies, seen from the current folder.
 
+    Where it lay first; other data may have the same name here ("data", "manifest.csv").
+
     Example:
         >>> manifest_of({"manifest": "not/here", "manifest_at": "/data/not/here"}).as_posix()
         '/data/not/here'
     """
     given = Path(described["manifest"])
-    return given if given.exists() else Path(described.get("manifest_at", given))
+    first = Path(described.get("manifest_at", given))
+    return given if given.exists() and not first.exists() else first
 
 
 def _claim(run: Path, described: dict[str, Any], resume: bool) -> None:

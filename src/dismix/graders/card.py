@@ -10,6 +10,7 @@ from dismix import atomic
 from dismix.data.describe import grade_counts
 from dismix.data.manifest import Manifest
 from dismix.graders.backbones import TINY
+from dismix.graders.cut_points import nearest_cuts
 from dismix.graders.registry import GRADERS
 
 CARD = "card.md"
@@ -88,18 +89,20 @@ def _training_lines(run: dict[str, Any], result: dict[str, Any]) -> list[str]:
             if result["select"] == "last"
             else f"chosen by '{result['select']}' on validation"
         ),
-        *_decision_lines(s, result),
+        *_decision_lines(result),
         f"- Made {made['date']} with dismix {made['versions'].get('dismix', '(source)')} "
         f"{made['commit']} on {made['hardware']}",
     ]
 
 
-def _decision_lines(settings: dict[str, Any], result: dict[str, Any]) -> list[str]:
+def _decision_lines(result: dict[str, Any]) -> list[str]:
     """Return how a place on the line of ranks becomes a grade, where it does."""
     if "cuts" not in result:
         return []
     where = ", ".join(f"{cut:.2f}" for cut in result["cuts"])
-    how = "fitted on validation" if settings["cuts"] == "fitted" else "half-way"
+    # Asked to be fitted, they stay where they were when there are few validation images.
+    moved = result["cuts"] != nearest_cuts(len(result["cuts"]) + 1).tolist()
+    how = "fitted on validation" if moved else "half-way"
     return [f"- Decision: by the expected rank, next grade from {where} on ({how})"]
 
 

@@ -1,6 +1,7 @@
 """Judging trained graders on a split, one run or many seeds, and telling it in words."""
 
 import json
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -22,6 +23,8 @@ from dismix.graders.settings import usual_batch
 from dismix.graders.start_run import RUN_FILE
 from dismix.progress import Progress
 
+MANIFEST = "manifest.csv"
+
 
 def evaluate_run(
     run: str | Path,
@@ -34,7 +37,8 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """Judge a grader, or every seed below a folder.
 
-    Writes ``evaluation-<split>.json`` beside each model and renews its card.
+    Writes ``evaluation-<split>.json`` beside each model and renews its card; on other data than
+    those of training the file has their name too, so that neither replaces the other.
 
     Args:
         run: Run folder, model file, or folder with ``seed_*``.
@@ -55,8 +59,9 @@ def evaluate_run(
             "no trained grader here", file=run, cure="train one with `dismix grader train`"
         )
     device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
-    path = Path(manifest) if manifest is not None else _trained_on(models[0])
+    path = Path(manifest) if manifest is not None else manifest_of(_described(models[0]))
     data = read_manifest(path)
+    warn_if_trained_on(models[0], data)
     found = []
     for model in models:
         grader = load_grader(model, device)
@@ -69,7 +74,7 @@ def evaluate_run(
         found.append(metrics)
         content = {"manifest": str(path), "split": split, "metrics": metrics}
         if model.is_dir():
-            atomic.write_json(model / f"evaluation-{split}.json", content)
+            atomic.write_json(model / _file_name(model, data, split), content)
             if (model / CARD).is_file():
                 write_card(model)
     result: dict[str, Any] = {"manifest": str(path), "split": split, "ranks": [*data.meta.ranks]}
@@ -77,17 +82,50 @@ def evaluate_run(
         note = one_grade_note(found[0], run if run.is_dir() else run.parent)
         return {**result, "metrics": found[0], "notes": [note] if note else []}
     result |= {"metrics": found, "summary": summarise(found)}
-    atomic.write_json(run / f"evaluation-{split}.json", result)
+    atomic.write_json(run / _file_name(models[0], data, split), result)
     return result
 
 
-def _trained_on(model: Path) -> Path:
-    folder = model if model.is_dir() else model.parent
-    path = folder / RUN_FILE
+def _described(model: Path) -> dict[str, Any]:
+    """Return what ``run.json`` beside a model says."""
+    path = (model if model.is_dir() else model.parent) / RUN_FILE
     if not path.is_file():
         raise DisMixError("no data named", file=model, cure="give a manifest")
-    described = json.loads(path.read_text(encoding="utf-8"))
-    return manifest_of(described)
+    described: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return described
+
+
+def _own(model: Path, data: Manifest) -> dict[str, Any] | None:
+    """Return what ``run.json`` says if these are the data of the training, else None."""
+    try:
+        described = _described(model)
+    except DisMixError:
+        return None
+    trained = manifest_of(described)
+    trained = trained / MANIFEST if trained.is_dir() else trained
+    same = data.path is not None and data.path.resolve() == trained.resolve()
+    return described if same else None
+
+
+def _file_name(model: Path, data: Manifest, split: str) -> str:
+    """Return the name of an evaluation's file: that of the training's own data is the short one."""
+    if data.path is None or _own(model, data) is not None:
+        return f"evaluation-{split}.json"
+    named = data.path.parent if data.path.name == MANIFEST else data.path
+    plain = re.sub(r"[^\w.-]+", "_", named.resolve().stem)
+    return f"evaluation-{split}-{plain}-{data.fingerprint()[:6]}.json"
+
+
+def warn_if_trained_on(model: Path, data: Manifest) -> None:
+    """Warn where the manifest of the training has other training rows by now."""
+    described = _own(model, data)
+    known = None if described is None else described.get("data")
+    if known is not None and known != data.split("train", "val").fingerprint():
+        warnings.warn(
+            f"training and validation rows of {data.path} are no longer those that this grader "
+            "was trained on; images that it is judged on may have been among them",
+            stacklevel=3,
+        )
 
 
 def _seeds_below(run: Path) -> list[Path]:

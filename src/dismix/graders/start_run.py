@@ -225,10 +225,11 @@ def _sample_weights(train: "Manifest", column: str | None) -> Any:
             file=train.path,
             cure=near_names(column, [str(c) for c in train.table.columns]),
         )
+    import numpy as np
     import pandas as pd
 
     numbers = pd.to_numeric(train.table[column], errors="coerce").to_numpy(float)
-    bad = ~(numbers >= 0)
+    bad = ~((numbers >= 0) & np.isfinite(numbers))
     if bad.any():
         row = int(bad.argmax())
         raise DisMixError(
@@ -236,7 +237,7 @@ def _sample_weights(train: "Manifest", column: str | None) -> Any:
             file=train.path,
             row=int(train.lines[row]),
             column=column,
-            cure="give numbers that are not negative",
+            cure="give finite numbers that are not negative",
         )
     return torch.tensor(numbers, dtype=torch.float32)
 
