@@ -195,7 +195,7 @@ class OrdinalTarget:
         if votes.is_floating_point() and bool((given != given.round()).any()):
             value = float(given[given != given.round()][0])
             raise DisMixError(f"vote {value:g} is not a whole number", cure="use from_rank")
-        _check_range(given, num_ranks, "vote")
+        _check_range(given, num_ranks, "vote", gap="NaN" if votes.is_floating_point() else "-1")
         if not bool(voted.any(1).all()):
             row = int((~voted.any(1)).int().argmax())
             raise DisMixError(f"image {row} has no vote", cure="drop it or give it a grade")
@@ -327,13 +327,15 @@ def _shape(tensor: Tensor) -> str:
     return str(tuple(tensor.shape))
 
 
-def _check_range(values: Tensor, num_ranks: int, noun: str) -> None:
+def _check_range(values: Tensor, num_ranks: int, noun: str, *, gap: str = "") -> None:
+    """Raise for values outside 0..C-1; ``gap`` is how to write one that is not known."""
     if num_ranks < 2:
         raise DisMixError(f"an ordinal scale needs at least 2 ranks, got {num_ranks}")
     # `not inside` rather than `outside`, so that NaN is caught too.
     wrong = ~((values >= 0) & (values <= num_ranks - 1))
     if bool(wrong.any()):
-        raise DisMixError(
-            f"{noun} {values[wrong].flatten()[0].item():g} is outside 0..{num_ranks - 1}",
-            cure="check the number of ranks, or number the ranks from 0",
-        )
+        value = values[wrong].flatten()[0].item()
+        cure = "check the number of ranks, or number the ranks from 0"
+        if gap and value < 0:
+            cure = f"write {gap} where an annotator did not grade the image"
+        raise DisMixError(f"{noun} {value:g} is outside 0..{num_ranks - 1}", cure=cure)

@@ -294,8 +294,59 @@ def test_a_table_is_not_overwritten_by_its_import(dismix, clinic):
         "data", "import", clinic, "-o", clinic, "--image", "file", "--annotator", "dr_ann"
     )
     assert code == 2
-    assert "choose another output path" in err
+    assert "clinic.csv: is the table to import; name another file" in err
     assert clinic.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("data", "annotators", "consensus"), "is the manifest with the votes"),
+        (("data", "split", "--scarce", 0.1), "is the manifest to split"),
+        (("data", "split", "--merge-val"), "is the manifest to split"),
+    ],
+)
+def test_votes_and_rows_are_not_lost_to_an_output_in_place(dismix, clinic, command, said):
+    manifest = import_clinic(dismix, clinic)
+    before = manifest.read_bytes()
+    link = clinic.parent / "link.csv"
+    link.symlink_to(manifest)
+    # Also by way of the folder that holds it, and of another name.
+    for given, output in ((manifest, manifest), (clinic.parent, manifest), (manifest, link)):
+        code, _, err = dismix(*command, given, "-o", output)
+        assert (code, err.count("\n")) == (2, 1)
+        assert f"{output}: {said}; name another file" in err
+    assert manifest.read_bytes() == before
+
+
+def test_a_fold_does_not_take_the_place_of_its_manifest(dismix, clinic):
+    manifest = import_clinic(dismix, clinic)
+    data = clinic.parent / "data-2.csv"
+    assert dismix("data", "split", manifest, "-o", data, "--val", 0.2)[0] == 0
+    before = data.read_bytes()
+    code, _, err = dismix("data", "split", data, "-o", clinic.parent / "data.csv", "--folds", 3)
+    assert code == 2
+    assert "data-2.csv: is the manifest to split" in err
+    assert data.read_bytes() == before
+    assert not (clinic.parent / "data-1.csv").exists()
+
+
+def test_nothing_is_lost_where_validation_is_taken_in_place(dismix, clinic):
+    manifest = import_clinic(dismix, clinic)
+    assert dismix("data", "split", manifest, "-o", manifest, "--val", 0.2)[0] == 0
+    assert len(read_manifest(manifest)) == 60
+
+
+def test_names_of_columns_may_hold_commas(dismix, clinic):
+    table = pd.read_csv(clinic).rename(columns={"dr_ann": "Ann, MD", "dr_bob": "Bob, MD"})
+    table.to_csv(clinic, index=False)
+    manifest = clinic.parent / "m.csv"
+    code, _, err = dismix(
+        "data", "import", clinic, "-o", manifest, "--image", "file",
+        "--annotator", "Ann, MD", "--annotator", "bob, md",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    assert read_manifest(manifest).annotators == ["Ann, MD", "Bob, MD"]
 
 
 def test_an_output_that_is_a_folder_is_one_line(dismix, clinic):

@@ -50,3 +50,11 @@ def test_image_keys_leave_out_the_folder_above():
     assert image_keys(here) == image_keys(there) == ["train/1.png", "test/1.png", "test/2.png"]
     assert image_keys(here[1:]) == ["1.png", "2.png"]
     assert image_keys([]) == []
+
+
+def test_draws_of_a_set_with_names_that_clash_are_by_two_parts_for_all():
+    # As in IDRiD, whose published results hang on it: also names that occur once, such as 3.
+    train = [Path(f"/idrid/a. Training Set/{i}.jpg") for i in (1, 2, 3)]
+    test = [Path("/idrid/b. Testing Set/1.jpg")]
+    assert image_keys(train) == ["1.jpg", "2.jpg", "3.jpg"]
+    assert image_keys(train + test)[2] == "a. Training Set/3.jpg"

@@ -302,3 +302,27 @@ def test_a_way_round_to_the_images_leaves_no_trace(tmp_path, monkeypatch):
     assert read_manifest("m.csv").table["image"].tolist() == ["pix/a.png", "pix/b.png"]
     write_manifest(make_manifest(table, None, "../other"), "n.csv")
     assert read_manifest("n.csv").table["image"][0] == str(tmp_path.resolve() / "other" / "a.png")
+
+
+def test_a_meta_file_may_begin_with_a_byte_order_mark(wide):
+    text = json.dumps({"ranks": ["none", "mild", "severe"]})
+    wide.with_suffix(".meta.json").write_text(text, encoding="utf-8-sig")
+    assert read_manifest(wide).meta.ranks == ("none", "mild", "severe")
+
+
+def test_minus_one_is_told_to_be_a_gap(wide):
+    wide.write_text(WIDE.replace("a.png,train,p1,1,1", "a.png,train,p1,1,-1"))
+    with pytest.raises(DisMixError, match=r"row 2, column 'annotator_ann': -1 .*leave it empty"):
+        read_manifest(wide)
+
+
+@pytest.mark.parametrize("name", ["m.csv", "m.parquet"])
+def test_names_that_are_no_text_are_not_written(tmp_path, name):
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    table = pd.DataFrame({"image": ["a.png", "b.png"], "grade": [0, 1]})
+    # Below its own folder a path is relative, and plain text.
+    manifest = make_manifest(table, None, tmp_path / "caf\udce9")
+    with pytest.raises(DisMixError, match=r"caf\\udce9/a.png': the name is not UTF-8 text; rename"):
+        write_manifest(manifest, tmp_path / name)
+    assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ import pytest
 from dismix.errors import DisMixError
 from dismix.generator.ablations import ablation_table, list_ablations, run_ablations
 from dismix.generator.config import GeneratorConfig
-from dismix.generator.recipe import with_settings
+from dismix.generator.settings import with_settings
 from dismix.generator.start_run import choose_recipe
 
 

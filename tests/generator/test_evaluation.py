@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from dismix.data.manifest import read_manifest
+from dismix.data.manifest import read_manifest, write_manifest
 from dismix.errors import DisMixError
 from dismix.generator.evaluation import (
     EVALUATION,
@@ -94,6 +94,26 @@ def test_the_same_judge_and_weights_give_the_same_numbers(
     # What was not chosen stands apart.
     assert (small_run.run / EVALUATION).read_text() == chosen
     assert json.loads((small_run.run / EVALUATION_LAST).read_text())["checkpoint"] == "last"
+
+
+def test_other_data_and_splits_leave_the_runs_own_evaluation(
+    small_run, evaluated, tmp_path: Path
+) -> None:
+    _, judge = evaluated
+    run, chosen = small_run.run, (small_run.run / EVALUATION).read_text()
+    options = {"judge": judge, "device": "cpu"}
+    evaluate_generator(run, tmp_path / "val.json", split="val", **options)
+    assert (run / EVALUATION).read_text() == chosen
+    assert not (run / "evaluation_val.json").exists()
+    evaluate_generator(run, split="val", **options)
+    assert json.loads((run / "evaluation_val.json").read_text())["split"] == "val"
+    data = read_manifest(json.loads((run / "run.json").read_text())["manifest_at"])
+    fewer = data.path.parent / "fewer.csv"
+    write_manifest(data.rows(np.arange(len(data)) > 0), fewer)
+    with pytest.warns(UserWarning, match="trained on other images"):
+        evaluate_generator(run, manifest=fewer, **options)
+    assert (run / "evaluation_fewer.json").is_file()
+    assert (run / EVALUATION).read_text() == chosen
 
 
 def test_an_evaluation_of_other_weights_is_not_shown(small_run, evaluated, tmp_path: Path) -> None:

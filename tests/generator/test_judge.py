@@ -1,5 +1,7 @@
 """The judge: it learns, it can be kept, and kept means the same readings."""
 
+import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,7 @@ from safetensors.torch import save_file
 
 from dismix.errors import DisMixError
 from dismix.generator.images import SplitImages
-from dismix.generator.judge import Judge, train_judge
+from dismix.generator.judge import Judge, ready_judge, train_judge
 from dismix.labels import OrdinalTarget
 
 
@@ -50,7 +52,20 @@ def test_a_kept_judge_reads_the_same(tmp_path: Path) -> None:
     loaded = Judge.load(tmp_path / "judge.safetensors")
     assert torch.equal(loaded.expected_rank(images), judge.expected_rank(images))
     assert loaded.kind == "conv"
+    labels = loaded.notes.pop("labels")
     assert loaded.notes == {"epochs": 1, "seed": 0, "images": 60}
+    assert len(labels) == 16
+
+
+def test_a_judge_of_other_data_is_told(tmp_path: Path) -> None:
+    file, split = tmp_path / "judge.safetensors", bright_split()
+    trained(epochs=1).save(file)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ready_judge(file, split, 32)
+    shuffled = replace(split, target=split.target[torch.arange(len(split)).flip(0)])
+    with pytest.warns(UserWarning, match=r"judge.safetensors: this judge was trained on other"):
+        ready_judge(file, shuffled, 32)
 
 
 def test_another_file_is_no_judge(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import torch
 from dismix.errors import DisMixError
 from dismix.generator.config import GeneratorConfig
 from dismix.generator.model import Generator
-from dismix.generator.recipe import DEFAULT, PAPER, named_recipe, with_settings
+from dismix.generator.recipe import DEFAULT, PAPER, named_recipe
+from dismix.generator.settings import with_settings
 from dismix.generator.start_run import choose_recipe
 from dismix.generator.terms import PAPER_TERMS, TERMS
 
@@ -38,6 +39,19 @@ def test_text_becomes_what_the_field_is() -> None:
         ("lr", "fast", "not a number"),
         ("revive", "maybe", "neither true nor false"),
         ("weights", "1", "unknown setting"),
+        (
+            "adversary",
+            "confuson",
+            "'confuson' is no choice; did you mean 'confusion'",
+        ),
+        ("schedule", "cosin", "did you mean 'cosine'"),
+        ("discriminator_norm", "bach", "did you mean 'batch'"),
+        ("guide_kind", "lite", "did you mean 'lite0'"),
+        ("lr", "nan", "not a number"),
+        ("epochs", "inf", "not a number"),
+        ("ema", "2", "2 is no share; give 0 to 1"),
+        ("plain", "-0.1", "is no share"),
+        ("keep", "-5", "-5 is no weight; give 0 or more"),
     ],
 )
 def test_mistakes_are_named(name: str, value: str, problem: str) -> None:

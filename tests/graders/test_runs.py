@@ -225,6 +225,11 @@ def test_images_are_read_as_in_training_whatever_other_data_say(run, manifest):
     assert found["metrics"] == evaluate_run(run, manifest, cpu=True)["metrics"]
 
 
+def test_names_that_no_table_can_hold_are_refused_before_grading(run):
+    with pytest.raises(DisMixError, match=r"gr\\udcf6sse.png': the name is not UTF-8 text"):
+        predict_files(Grader.load(run), ["gr\udcf6sse.png"])
+
+
 def test_unreadable_images_are_named_and_the_rest_graded(run, tmp_path):
     grader = Grader.load(run)
     (tmp_path / "bad.png").write_text("no picture")

@@ -11,9 +11,11 @@ from tests.graders.toy import toy_settings, toy_split, toy_training
 from tests.mixing.toy_run import make_run
 
 from dismix.cli import main
+from dismix.data.digest import content_digests
 from dismix.data.manifest import read_manifest, write_manifest
 from dismix.errors import DisMixError
 from dismix.generator.images import load_split
+from dismix.generator.trained_on import write_trained_on
 from dismix.graders.registry import create_grader
 from dismix.graders.start_run import mixer_rows
 from dismix.graders.training import Training, make_accelerator, reseed_mixer, run_training
@@ -62,6 +64,21 @@ def test_the_loop_tells_a_mixer_which_images_these_are(tmp_path):
     trained(tmp_path / "views", views, method="rnc", augment=True, epochs=2)
     assert {augmented for _, _, augmented in views.calls} == {True, False}
     trained(tmp_path / "other", Mixup(4, p=1.0))
+
+
+def test_a_generator_that_learned_the_test_images_is_refused(tmp_path):
+    run, cache = make_run(tmp_path), tmp_path / "cache"
+    data = read_manifest(tmp_path / "data")
+    write_trained_on(run, content_digests(data.split("train").image_paths, cache))
+    encode_split(run, cache=cache)
+    assert mixer_rows(DisMix.load(run), data, cache) is not None
+    table = data.table.copy()
+    table["split"] = table["split"].replace({"train": "test", "test": "train", "val": "train"})
+    write_manifest(data.with_table(table), tmp_path / "data" / "anew.csv")
+    store = encode_split(run, tmp_path / "data" / "anew.csv", cache=cache)
+    swapped = read_manifest(tmp_path / "data" / "anew.csv")
+    with pytest.raises(DisMixError, match=r"test images are among those that the generator was"):
+        mixer_rows(DisMix.load(run, store=store.folder), swapped, cache)
 
 
 def test_stored_images_are_found_by_content_and_label(toy_run, tmp_path):

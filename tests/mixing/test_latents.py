@@ -22,6 +22,7 @@ from dismix.generator.model import Generator
 from dismix.generator.saving import save_tensors
 from dismix.labels import OrdinalTarget
 from dismix.mixing import encoding
+from dismix.mixing.dismix import DisMix
 from dismix.mixing.encoding import encode_split, generator_digest
 from dismix.mixing.engine import MixEngine
 from dismix.mixing.latents import LatentStore, find_store
@@ -143,6 +144,26 @@ def test_votes_of_other_annotators_change_the_consensus(tmp_path: Path) -> None:
     assert again.consensus.tolist() == wanted.tolist()
     assert again.consensus.tolist() != store.consensus.tolist()
     assert encode_split(run, cache=cache).consensus.tolist() == store.consensus.tolist()
+
+
+def test_labels_that_were_corrected_since_are_told(tmp_path: Path) -> None:
+    run, cache = make_run(tmp_path, train=20), tmp_path / "cache"
+    store = encode_split(run, cache=cache)
+    assert DisMix.load(run).engine.store.folder == store.folder
+    manifest = read_manifest(tmp_path / "data")
+    table = manifest.table.copy()
+    votes = [c for c in table if c.startswith("annotator")]
+    table[votes] = 4 - manifest.votes
+    write_manifest(manifest.with_table(table), tmp_path / "data" / "manifest.csv")
+    with pytest.raises(DisMixError, match=r"holds codes of other images or labels than .* has now"):
+        DisMix.load(run)
+    # By name they can still be had; encoding again cures it.
+    assert len(DisMix.load(run, store=store.folder).engine.store) == 20
+    again = encode_split(run, cache=cache)
+    assert DisMix.load(run).engine.store.folder == again.folder
+    # Without its data a run can be used all the same.
+    (tmp_path / "data" / "manifest.csv").unlink()
+    assert DisMix.load(run, store=again.folder).engine.store.origin == again.origin
 
 
 def test_a_consensus_that_cannot_be_written_costs_no_codes(

@@ -75,6 +75,24 @@ def ensure_generator(
         return done
 
 
+def keep_lost(folder: BenchFolder, name: str, reason: str) -> bool:
+    """Keep a generator as failed whose worker died, unless it is done or somebody is at it.
+
+    Args:
+        folder: The benchmark's folder.
+        name: The generator's id.
+        reason: What is known of the death.
+
+    Returns:
+        Whether it is kept as failed.
+    """
+    with folder.try_lock(f"generator-{name}") as mine:
+        if not mine or generator_done(folder, name) is not None:
+            return False
+        atomic.write_json(folder.generator_dir(name) / FAILED, {"error": reason})
+        return True
+
+
 def forget_failures(folder: BenchFolder, names: list[str]) -> None:
     """Let failed generators be tried again."""
     for name in names:
@@ -154,24 +172,24 @@ def _copy_given(given: Path, run: Path, data: Path) -> None:
 
 
 def _refuse_leak(given: Path, data: Path) -> None:
-    from dismix.generator.start_run import manifest_of
+    from dismix.generator.run_file import manifest_of
 
     try:
         described = json.loads((given / "run.json").read_text(encoding="utf-8"))
-        seen = read_manifest(manifest_of(described)).split("train")
+        images = read_manifest(manifest_of(described)).split("train").image_paths
     except (OSError, ValueError, KeyError, DisMixError):
+        images = []
+    cache = default_cache_dir()
+    seen = content_digests(images, cache, skip_unreadable=True)
+    if not seen or "" in seen:
         warnings.warn(
             f"the data of the generator {given.name} are not here: nobody can tell whether it saw "
             "images that runs validate or test on",
             stacklevel=2,
         )
-        return
     held_out = read_manifest(data / FULL).split("val", "test")
-    cache = default_cache_dir()
     own = {*content_digests(read_manifest(data / FULL).split("train").image_paths, cache)}
-    both = {*content_digests(seen.image_paths, cache)} & {
-        *content_digests(held_out.image_paths, cache)
-    }
+    both = {*seen} & {*content_digests(held_out.image_paths, cache)}
     leaked = len(both - own)
     if leaked:
         raise DisMixError(

@@ -74,18 +74,19 @@ def import_data(
     """Turn published data or your own table into a manifest."""
     from dismix.data.describe import describe
     from dismix.data.manifest import write_manifest
+    from dismix.data.overwriting import refuse_own_source
     from dismix.data.sources import SOURCES, guess_source, read_source
-    from dismix.errors import DisMixError
 
     given = {"image": image, "grade": grade, "split": split, "group": group, "ranks": ranks}
     texts = [f"{name}={value}" for name, value in given.items() if value is not None]
-    texts += [f"annotators={','.join(annotator)}"] if annotator else []
     texts += ["skip_ungraded=true"] if skip_ungraded else []
     chosen = guess_source(path) if source is None else SOURCES[source]
     options = chosen.parse_options([*texts, *(settings or [])]) if chosen is not None else {}
+    if annotator:
+        # Not as one text, which is parted at commas: a column's name may hold one.
+        options.setdefault("annotators", tuple(annotator))
     manifest = read_source(path, source, **options)
-    if output.exists() and path.exists() and output.samefile(path):
-        raise DisMixError("is the table to import", file=output, cure="choose another output path")
+    refuse_own_source(output, path, "the table to import")
     write_manifest(manifest, output)
     typer.echo(describe(manifest))
 
@@ -247,6 +248,7 @@ def split(
     from dismix.data import splits
     from dismix.data.describe import describe
     from dismix.data.manifest import read_manifest, write_manifest
+    from dismix.data.overwriting import refuse_own_source
     from dismix.errors import DisMixError
 
     if val is None and test is None and scarce is None and folds is None and not merge_val:
@@ -259,6 +261,7 @@ def split(
             "--folds deals training and validation rows together", cure="leave --val out"
         )
     data = read_manifest(manifest)
+    source = data.path
     if merge_val:
         data = splits.merge_splits(data, {"val": "train"})
     if test is not None:
@@ -267,8 +270,14 @@ def split(
         data = splits.scarcity_subset(data, scarce, seed=seed)
     if val is not None:
         data = splits.split_validation(data, val, seed=seed)
-    parts = [data] if folds is None else splits.k_fold(data, folds, seed=seed)
-    for number, part in enumerate(parts, start=1):
-        path = output if folds is None else output.with_stem(f"{output.stem}-{number}")
+    parts = {output: data}
+    if folds is not None:
+        dealt = enumerate(splits.k_fold(data, folds, seed=seed), start=1)
+        parts = {output.with_stem(f"{output.stem}-{number}"): part for number, part in dealt}
+    if scarce is not None or folds is not None or merge_val:
+        # These lose rows, or what was validation; --test and --val alone can be undone.
+        for path in parts:
+            refuse_own_source(path, source, "the manifest to split")
+    for path, part in parts.items():
         write_manifest(part, path)
         typer.echo(f"{path}\n{describe(part)}")

@@ -133,7 +133,9 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="JSON file, beside RUN/evaluation.json."),
+        typer.Option(
+            "-o", "--output", help="JSON file; of the run's own data RUN/evaluation.json as well."
+        ),
     ] = None,
     manifest: Annotated[
         Path | None, typer.Option(help="Data to judge on; what the run was trained on if absent.")

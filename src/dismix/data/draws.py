@@ -2,7 +2,8 @@
 
 Votes, splits and subsets all start from one seed. Numbers drawn in file order would change
 for every image below an inserted row; here each key (an image's name, a group) is hashed with
-the seed, so an image keeps its draw whatever other rows exist and in whatever order.
+the seed, so an image keeps its draw whatever the order of the rows, and whatever other rows
+exist as long as the keys stay as long as they are (see :func:`image_keys`).
 """
 
 import hashlib
@@ -20,6 +21,11 @@ def image_keys(paths: Sequence[Path]) -> list[str]:
 
     The folder above the data set is left out, so that a copy elsewhere, or a manifest written
     into another folder, gives the same draws.
+
+    All keys have the same number of parts. A row whose name is taken already, in another folder,
+    therefore makes all keys longer and changes every draw, as does leaving out the last such
+    row. Lengthening only the keys that clash would change the draws of published results: 103
+    names of IDRiD are in both of its folders, and all of its images are drawn by two parts.
 
     Example:
         >>> image_keys([Path("/data/idrid/train/001.jpg"), Path("/data/idrid/test/001.jpg")])

@@ -5,6 +5,7 @@ here: spreadsheets on Windows write Windows-1252 ("CSV") and UTF-16 ("Unicode te
 """
 
 import codecs
+from collections.abc import Iterable
 from pathlib import Path
 
 from dismix.errors import DisMixError
@@ -49,6 +50,27 @@ def decode_text(content: bytes, path: Path) -> str:
         return content.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         raise _not_utf8(content, error.start, path) from error
+
+
+def refuse_undecodable(names: Iterable[str]) -> None:
+    r"""Raise for the first name of a file that is not UTF-8, which no table could hold.
+
+    Args:
+        names: As the system gives them: bytes that are no text are lone surrogates in them.
+
+    Example:
+        >>> refuse_undecodable(["caf\u00e9.png"])
+    """
+    for name in names:
+        try:
+            name.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise DisMixError(
+                "the name is not UTF-8 text",
+                # Spelled out, since it cannot be printed.
+                file=ascii(name),
+                cure="rename the file or its folder",
+            ) from error
 
 
 def _unmarked_wide(content: bytes) -> str | None:

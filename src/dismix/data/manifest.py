@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from dismix import atomic
 from dismix.data.delimited import read_table, require_pyarrow
 from dismix.data.draws import image_keys
+from dismix.data.encodings import refuse_undecodable
 from dismix.data.laws import law_columns, read_laws
 from dismix.data.long_form import is_long, pivot_long
 from dismix.data.manifest_meta import (
@@ -266,6 +267,9 @@ def write_manifest(manifest: Manifest, path: str | Path) -> None:
     """Write the table (CSV or, by its ending, Parquet) and ``<stem>.meta.json`` beside it.
 
     Image paths are written relative to the new folder when they lie below it.
+
+    Raises:
+        DisMixError: The path is a folder or cannot be written, or an image's path is not UTF-8.
     """
     path = Path(path)
     # Asked first: the meta file must not be left behind without its table.
@@ -274,8 +278,9 @@ def write_manifest(manifest: Manifest, path: str | Path) -> None:
     if path.is_dir():
         raise DisMixError("is a folder", file=path, cure=f"name a file: {path / 'manifest.csv'}")
     folder = _placed(path.parent)
-    table = manifest.table.copy()
-    table["image"] = [_relative(p, folder) for p in manifest.image_paths]
+    images = [_relative(p, folder) for p in manifest.image_paths]
+    refuse_undecodable(images)
+    table = manifest.table.assign(image=images)
     with atomic.replacing(path) as temporary:
         if path.suffix.lower() == ".parquet":
             table.to_parquet(temporary, index=False)

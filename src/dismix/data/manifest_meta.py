@@ -57,7 +57,8 @@ def read_meta(path: Path) -> ManifestMeta | None:
     if not file.is_file():
         return None
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        # With or without byte-order mark, which editors on Windows put in front.
+        content = json.loads(file.read_text(encoding="utf-8-sig"))
         if not isinstance(content, dict):
             raise TypeError("it is no object")
         ranks = content["ranks"]

@@ -7,6 +7,23 @@ from dismix.errors import DisMixError
 from dismix.registry import near_names
 
 
+def own_numbers(names: Sequence[str]) -> tuple[float, ...] | None:
+    """Return the numbers that names are or begin with, or None where they are no scale of numbers.
+
+    Args:
+        names: C names, low to high.
+
+    Example:
+        >>> own_numbers(["1_mild", "2_severe"]), own_numbers(["0.5", "1.5"])
+        ((1.0, 2.0), (0.5, 1.5))
+        >>> own_numbers(["3a", "3b", "4"]) is None
+        True
+    """
+    found = [re.match(r"[+-]?\d+(\.\d+)?", name) for name in names]
+    own = tuple(float(match[0]) for match in found if match is not None)
+    return own if own and len({*own}) == len(names) else None
+
+
 def rank_numbers(names: Sequence[str]) -> tuple[int, ...]:
     """Return the number of each rank: its own where all names begin with one, else its position.
 
@@ -19,9 +36,38 @@ def rank_numbers(names: Sequence[str]) -> tuple[int, ...]:
         >>> rank_numbers(["none", "mild", "severe"])
         (0, 1, 2)
     """
-    found = [re.match(r"\d+", name) for name in names]
-    own = tuple(int(match[0]) for match in found if match is not None)
-    return own if len({*own}) == len(names) else tuple(range(len(names)))
+    own = own_numbers(names)
+    if own is not None and all(number.is_integer() for number in own):
+        return tuple(int(number) for number in own)
+    return tuple(range(len(names)))
+
+
+def find_rank(text: str, names: Sequence[str], *, first: int = 0) -> int | None:
+    """Return the position (0..C-1) of a rank that is given by its name or number, or None.
+
+    A number is a rank's own where the names are numbers or begin with them, and never a position
+    then: of the ranks 1, 2, 3 the one called "1.0" by a spreadsheet is the first.
+
+    Args:
+        text: What somebody wrote; a name in any case.
+        names: C names, low to high.
+        first: Number of the lowest rank where names have none of their own.
+
+    Example:
+        >>> find_rank("1.0", ["1", "2", "3"]), find_rank("1", ["none", "mild"])
+        (0, 1)
+        >>> find_rank("0", ["1", "2", "3"]) is None
+        True
+    """
+    text = text.strip()
+    if text in names:
+        return list(names).index(text)
+    folded = [name.casefold() for name in names]
+    if text.casefold() in folded:
+        return folded.index(text.casefold())
+    numbers = own_numbers(names) or tuple(range(first, first + len(names)))
+    number = written_number(text)
+    return numbers.index(number) if number in numbers else None
 
 
 def rank_position(text: str, names: Sequence[str]) -> int:
@@ -40,15 +86,45 @@ def rank_position(text: str, names: Sequence[str]) -> int:
         >>> rank_position("1", ["1", "2", "3"])
         0
     """
+    found = find_rank(text, names)
+    if found is not None:
+        return found
     text = text.strip()
-    if text in names:
-        return list(names).index(text)
-    numbers = rank_numbers(names)
-    if text.isdecimal() and int(text) in numbers:
-        return numbers.index(int(text))
-    if text.lstrip("-").isdecimal():
-        cure = f"the ranks are {', '.join(map(str, numbers))}"
-        cure += "" if tuple(map(str, numbers)) == (*names,) else f" ({', '.join(names)})"
-    else:
+    if written_number(text) is None:
         cure = near_names(text, list(names))
+    else:
+        cure = f"the ranks are {_numbers_and_names(names)}"
     raise DisMixError(f"there is no rank '{text}'", cure=cure)
+
+
+def written_number(text: str) -> float | None:
+    """Return the number that a text is, with point or comma, or None.
+
+    Example:
+        >>> written_number("2,0"), written_number("1e0")
+        (2.0, None)
+    """
+    # ASCII digits only: others are as likely a slip of the encoding.
+    match = re.fullmatch(r"([+-]?[0-9]{1,9})(?:[.,]([0-9]*))?", text)
+    return float(f"{match[1]}.{match[2] or 0}") if match else None
+
+
+def whole_number(text: str) -> int | None:
+    """Return the whole number that a text is, or None.
+
+    Example:
+        >>> whole_number("2.0"), whole_number("1.5")
+        (2, None)
+    """
+    number = written_number(text)
+    return int(number) if number is not None and number.is_integer() else None
+
+
+def _numbers_and_names(names: Sequence[str]) -> str:
+    """Return what ranks can be called: numbers, and names in brackets where they differ."""
+    called, numbers = ", ".join(names), ", ".join(map(str, rank_numbers(names)))
+    own = own_numbers(names)
+    # Numbers with a fraction have no whole number beside them that would be understood.
+    if called == numbers or (own is not None and not all(n.is_integer() for n in own)):
+        return called
+    return f"{numbers} ({called})"

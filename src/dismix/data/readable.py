@@ -4,6 +4,7 @@ from pathlib import Path
 
 from dismix.data.findings import Report
 from dismix.data.manifest import Manifest, write_manifest
+from dismix.data.overwriting import refuse_own_source
 from dismix.data.sources import open_manifest
 from dismix.errors import DisMixError
 
@@ -30,8 +31,7 @@ def write_readable(path: str | Path, report: Report, output: str | Path) -> Mani
     """
     output = Path(output)
     manifest = open_manifest(path, allow_missing=True)
-    if manifest.path is not None and output.exists() and output.samefile(manifest.path):
-        raise DisMixError("is the manifest that was checked", file=output, cure="name another file")
+    refuse_own_source(output, manifest.path, "the manifest that was checked")
     lacking = report.of("missing-package")
     if lacking:
         raise DisMixError(

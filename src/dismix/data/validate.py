@@ -156,9 +156,11 @@ def grade_problems(values: "pd.Series[float]", num_ranks: int | None) -> Iterato
             f"write {scale}, or leave it empty", int(row), str(values.name),
         )  # fmt: skip
     for row in np.flatnonzero(outside):
+        # Minus one is how many programs write a gap.
+        gap = ", or leave it empty where there is no grade" if numbers.iloc[row] < 0 else ""
         yield Problem(
             "out-of-range", f"{values.iloc[row]} is outside the range 0..{top}",
-            f"write {scale}; ranks are numbered from 0", int(row), str(values.name),
+            f"write {scale}{gap}; ranks are numbered from 0", int(row), str(values.name),
         )  # fmt: skip
 
 

@@ -156,7 +156,8 @@ def _one(
     training: Mapping[str, Any],
 ) -> dict[str, Any]:
     from dismix.generator.evaluation import evaluate_generator, read_evaluation
-    from dismix.generator.start_run import check_same, plan_run, train_generator
+    from dismix.generator.run_file import check_same
+    from dismix.generator.start_run import plan_run, train_generator
 
     run = output / name
     choices: dict[str, Any] = {"arch": arch, "recipe": recipe, "settings": settings}

@@ -34,9 +34,9 @@ from dismix.generator.model import WEIGHTS_FILE, Generator
 from dismix.generator.perceptual import LPIPS, WEIGHTS
 from dismix.generator.probes import probe_generator
 from dismix.generator.recipe import Recipe
+from dismix.generator.run_file import manifest_of, name_of
 from dismix.generator.run_log import read_metrics
 from dismix.generator.saving import DIGEST_KEY
-from dismix.generator.start_run import manifest_of
 from dismix.generator.strips import draw_strip
 from dismix.generator.weights import find_weights
 from dismix.progress import Progress, steps_of
@@ -67,7 +67,9 @@ def evaluate_generator(
 ) -> dict[str, Any]:
     """Measure a trained generator; write ``evaluation.json`` and ``.jpg`` into its run folder.
 
-    Weights of the last epoch are written as ``evaluation_last.json``.
+    That of the last epoch's weights is ``evaluation_last.json``. One on other data, or on another
+    split than the usual one, has their name too and never takes the place of the run's own; it
+    stays out of the run folder when ``output`` is given.
 
     Args:
         run: Run folder.
@@ -110,10 +112,33 @@ def evaluate_generator(
         "training": _described(described), "provenance": provenance(),
     }  # fmt: skip
     own = run / (EVALUATION if checkpoint == "best" else EVALUATION_LAST)
-    for path in {own, Path(output) if output is not None else own}:
+    name = _unusual(described, data, _held_out(splits)[0], named=manifest is not None)
+    paths = {own.with_stem(f"{own.stem}{name}")}
+    if output is not None:
+        paths = {Path(output)} | ({own} if not name else set())
+    for path in paths:
         atomic.write_json(path, result)
         _write_strip(model, _held_out(splits)[1], path.with_suffix(".jpg"))
     return result
+
+
+def _unusual(described: Mapping[str, Any], data: Manifest, split: str, *, named: bool) -> str:
+    """Return what an evaluation's file name must add: nothing for the run's data and usual split.
+
+    Args:
+        described: ``run.json``.
+        data: What was judged on.
+        split: The held-out one.
+        named: Whether the data were named by the caller; runs from before data were known by
+            content have no other way to tell.
+    """
+    known = described.get("data")
+    other = named if known is None else data.split("train", "val").fingerprint() != known
+    name = ""
+    if other and data.path is not None:
+        name = f"_{name_of(data.path)}"
+    usual = "test" if (data.table["split"] == "test").any() else "val"
+    return name if split == usual else f"{name}_{split}"
 
 
 def measure_generator(

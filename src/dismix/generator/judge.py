@@ -11,6 +11,7 @@ read a little differently, so a judge can be saved and read several runs.
 """
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any, Literal
 
@@ -204,7 +205,7 @@ def train_judge(
     small = kind == "conv"
     with seeded(seed, device):
         judge = Judge(train.target.num_ranks, kind, weights=weights).to(device)
-    judge.notes = {"epochs": epochs, "seed": seed, "images": len(train)}
+    judge.notes = {"epochs": epochs, "seed": seed, "images": len(train), "labels": _labels(train)}
     batches = Batches(
         train.source, train.target, batch_size or (50 if small else 64), seed=seed,
         equalize=train.equalize, device=device,
@@ -242,6 +243,12 @@ def ready_judge(
     if file is not None and Path(file).is_file():
         known = Judge.load(file, device)
         known.require_ranks(train.target.num_ranks, file)
+        if known.notes.get("labels") not in (None, _labels(train)):
+            warnings.warn(
+                f"{file}: this judge was trained on other images or labels than the training split"
+                " here; it may have seen those that are held out, or never any like them",
+                stacklevel=3,
+            )
         return known
     # The guide has the training's seed; a judge must not be its twin.
     judge = train_judge(
@@ -251,6 +258,11 @@ def ready_judge(
     if file is not None:
         judge.save(file)
     return judge
+
+
+def _labels(train: SplitImages) -> str:
+    """Return a short digest of the training labels, by which a judge knows its data again."""
+    return digest({"probs": train.target.probs.cpu()})[:16]
 
 
 def _learn(

@@ -15,16 +15,20 @@ the ablations are nothing but such settings. Three recipes come with the package
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast, get_args, get_type_hints
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from dismix.errors import DisMixError
-from dismix.generator.config import GeneratorConfig
 from dismix.generator.heads import Reader
 from dismix.generator.reversal import reversal_ramp
-from dismix.generator.terms import PAPER_TERMS, TERMS, Phase
+from dismix.generator.terms import PAPER_TERMS, Phase
 from dismix.registry import near_names
 
 Adversary = Literal["reversal", "confusion"]
+#: Settings that are a part of something whole.
+SHARES = (
+    "warmup", "beta1", "ema", "reversal_ramp", "reversal_start", "plain", "polish",
+    "discriminator_start", "control_share", "mix_share",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,22 @@ class Recipe:
     evaluate_every: int = 10
     strip_every: int = 20
     structure: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, hint in get_type_hints(Recipe).items():
+            value, choices = getattr(self, name), get_args(hint)
+            if get_origin(hint) is Literal and value not in choices:
+                raise DisMixError(
+                    f"'{value}' is no choice", column=name, cure=near_names(str(value), [*choices])
+                )
+        for name in SHARES:
+            if not 0 <= getattr(self, name) <= 1:
+                raise DisMixError(
+                    f"{getattr(self, name):g} is no share", column=name, cure="give 0 to 1"
+                )
+        for name, weight in self.weights.items():
+            if not weight >= 0:
+                raise DisMixError(f"{weight:g} is no weight", column=name, cure="give 0 or more")
 
     def weight(self, term: str) -> float:
         """Return the fixed weight of a term; with learned weights, 1 for those of the paper."""
@@ -248,73 +268,3 @@ def named_recipe(name: str) -> Recipe:
     if name not in RECIPES:
         raise DisMixError(f"unknown recipe '{name}'", cure=near_names(name, sorted(RECIPES)))
     return RECIPES[name]
-
-
-def with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
-    """Return a recipe with fields, term weights or structure replaced.
-
-    Args:
-        recipe: Where to start.
-        settings: Names are fields of `Recipe`, terms (their weight), or fields of
-            `GeneratorConfig`; values may be text, as the command line gives them.
-
-    Example:
-        >>> changed = with_settings(PAPER, {"lr": "3e-4", "similarity": 0, "projections": "two"})
-        >>> changed.lr, changed.weight("similarity"), changed.structure["projections"]
-        (0.0003, 0.0, 'two')
-    """
-    own = {f.name: f for f in dataclasses.fields(Recipe)}
-    made = get_type_hints(GeneratorConfig)
-    changes: dict[str, Any] = {}
-    weights, structure = dict(recipe.weights), dict(recipe.structure)
-    for name, value in settings.items():
-        if name in TERMS:
-            weights[name] = _number(name, value)
-        elif name in made:
-            structure[name] = _typed(value, made[name])
-        elif name in own and name not in ("weights", "structure"):
-            changes[name] = _like(name, getattr(recipe, name), value)
-        else:
-            known = [n for n in (*own, *TERMS, *made) if n not in ("weights", "structure")]
-            raise DisMixError(f"unknown setting '{name}'", cure=near_names(name, known))
-    return dataclasses.replace(recipe, weights=weights, structure=structure, **changes)
-
-
-def _number(name: str, value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise DisMixError(f"'{value}' is not a number", column=name, cure="give a number") from None
-
-
-def _like(name: str, old: Any, value: Any) -> Any:
-    """Return a value as the type of the field it replaces."""
-    if isinstance(old, bool):
-        if str(value).lower() in ("true", "1", "yes", "on"):
-            return True
-        if str(value).lower() in ("false", "0", "no", "off"):
-            return False
-        raise DisMixError(f"'{value}' is neither true nor false", column=name)
-    if isinstance(old, int):
-        number = _number(name, value)
-        if number != int(number):
-            raise DisMixError(f"'{value}' is not a whole number", column=name)
-        return int(number)
-    return _number(name, value) if isinstance(old, float) else str(value)
-
-
-def _typed(value: Any, hint: Any) -> Any:
-    """Return text from the command line as what the field of type ``hint`` takes."""
-    if not isinstance(value, str) or value in get_args(hint):
-        return value
-    named: dict[str, Any] = {"true": True, "false": False}
-    if type(None) in get_args(hint):
-        named["none"] = None
-    if value.lower() in named:
-        return named[value.lower()]
-    for kind in (int, float):
-        try:
-            return kind(value)
-        except ValueError:
-            continue
-    return value

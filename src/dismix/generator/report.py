@@ -32,8 +32,8 @@ from dismix.generator.images import SplitImages
 from dismix.generator.model import Generator
 from dismix.generator.perceptual import WEIGHTS
 from dismix.generator.probes import encode_split, some_rows
+from dismix.generator.run_file import manifest_of
 from dismix.generator.run_log import read_metrics
-from dismix.generator.start_run import manifest_of
 from dismix.generator.strips import draw_strip
 from dismix.generator.transitions import draw_transitions
 from dismix.progress import Progress, steps_of

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dismix import atomic
+from dismix.data.digest import content_digests
+from dismix.data.store import default_cache_dir
 from dismix.errors import DisMixError
 from dismix.generator.architectures import ARCHITECTURES
-from dismix.generator.checkpoint import FILE
 from dismix.generator.config import GeneratorConfig
 from dismix.generator.recipe import (
     DEFAULT,
@@ -21,11 +21,12 @@ from dismix.generator.recipe import (
     SPATIAL_CODE,
     Recipe,
     named_recipe,
-    with_settings,
 )
+from dismix.generator.run_file import GRADERS, claim
 from dismix.generator.run_log import require_tensorboard
+from dismix.generator.settings import with_settings
+from dismix.generator.trained_on import write_trained_on
 from dismix.progress import Progress
-from dismix.provenance import provenance
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
     from dismix.generator.guide import Guide
     from dismix.generator.images import SplitImages
 
-RUN_FILE = "run.json"
-#: What is trained before the generator and kept, so that a resumed run learns under the same.
-GRADERS = ("guide.safetensors", "reader.safetensors")
 #: What a 64 px run on a CPU changes: no VGG16, small critics, many steps of small batches (with
 #: batches of 32 the same time gives a blurred joint space).
 TINY = {
@@ -213,7 +211,7 @@ def train_generator(
     data, chosen, config = plan.data, plan.recipe, plan.config
     accelerator = make_accelerator(cpu=cpu)
     if accelerator.is_main_process:
-        _claim(run, plan.described, resume)
+        claim(run, plan.described, resume)
     accelerator.wait_for_everyone()
     pixels = _pixels(config)
     splits = {
@@ -222,6 +220,10 @@ def train_generator(
         )
         for name in ("train", "val")
     }
+    if accelerator.is_main_process:
+        # Known by now: decoding has read them.
+        files = data.split("train").image_paths
+        write_trained_on(run, content_digests(files, cache or default_cache_dir()))
     usual = arch == "tiny" and recipe == "default" and "epochs" not in (settings or {})
     note = length_note(len(splits["train"]), chosen) if usual else ""
     if note and accelerator.is_main_process:
@@ -284,67 +286,3 @@ def _pixels(config: GeneratorConfig) -> int:
     from dismix.generator.architectures import ARCHITECTURES
 
     return config.image_size or ARCHITECTURES[config.arch].image_size
-
-
-def check_same(run: Path, described: Mapping[str, Any]) -> bool:
-    """Tell whether a folder holds a run; one of other settings is an error."""
-    path = run / RUN_FILE
-    if not path.is_file():
-        return False
-    refuse_other(path, described)
-    return True
-
-
-def refuse_other(path: Path, described: Mapping[str, Any]) -> None:
-    """Raise where a ``run.json`` says something else than what a run is to be resumed with.
-
-    Args:
-        path: The file.
-        described: What it should say. Data are compared by content where the file knows it,
-            so that they may have been moved.
-    """
-    old = json.loads(path.read_text(encoding="utf-8"))
-    # By content, else (files from before it was noted) by the path.
-    passed = "manifest" if "data" in old else "data"
-    for key, value in described.items():
-        if key == passed or old.get(key) == value:
-            continue
-        name = {"data": "images or labels"}.get(key, key)
-        raise DisMixError(
-            f"was started with {'other' if name.endswith('s') else 'another'} {name}",
-            file=path,
-            cure="resume with the same settings, or choose another folder",
-        )
-
-
-def manifest_of(described: Mapping[str, Any]) -> Path:
-    """Return where the manifest named in a ``run.json`` lies, seen from the current folder.
-
-    Where it lay first; other data may have the same name here ("data", "manifest.csv").
-
-    Example:
-        >>> manifest_of({"manifest": "not/here", "manifest_at": "/data/not/here"}).as_posix()
-        '/data/not/here'
-    """
-    given = Path(described["manifest"])
-    first = Path(described.get("manifest_at", given))
-    return given if given.exists() and not first.exists() else first
-
-
-def _claim(run: Path, described: dict[str, Any], resume: bool) -> None:
-    """Write ``run.json``, or check that it says the same and note that the run goes on."""
-    path, now = run / RUN_FILE, provenance()
-    if resume and check_same(run, described):
-        old = json.loads(path.read_text(encoding="utf-8"))
-        now = {**old["provenance"], "resumed": [*old["provenance"].get("resumed", []), now]}
-    elif (run / FILE).is_file():
-        raise DisMixError(
-            "holds a run already", file=run, cure="add --resume, or choose another folder"
-        )
-    else:
-        # Left by a run that was killed early and may have had other settings.
-        for name in GRADERS:
-            (run / name).unlink(missing_ok=True)
-    # The data are to be found from other folders too; where they lie may change, though.
-    found = {"manifest_at": str(Path(described["manifest"]).resolve()), "provenance": now}
-    atomic.write_json(path, {**described, **found})

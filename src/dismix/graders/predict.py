@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from dismix.data.decode import Channels, Fit
+from dismix.data.encodings import refuse_undecodable
 from dismix.data.manifest import Manifest
 from dismix.data.sources.base import images_below
 from dismix.data.store_settings import StoreSettings, load_image
@@ -141,6 +142,7 @@ def expand_paths(paths: Iterable[str | Path]) -> list[Path]:
     files: list[Path] = []
     for path in map(Path, paths):
         if not path.is_dir():
+            refuse_undecodable([str(path)])
             files.append(path)
             continue
         below = images_below(path)

@@ -1,7 +1,6 @@
 """Judging trained graders on a split, one run or many seeds, and telling it in words."""
 
 import json
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -14,7 +13,7 @@ from dismix import atomic
 from dismix.data.manifest import Manifest, read_manifest
 from dismix.errors import DisMixError
 from dismix.generator.images import load_split
-from dismix.generator.start_run import manifest_of
+from dismix.generator.run_file import manifest_of, name_of
 from dismix.graders.card import CARD, DATA, write_card
 from dismix.graders.evaluation import evaluate
 from dismix.graders.saving import MODEL, load_grader
@@ -111,9 +110,7 @@ def _file_name(model: Path, data: Manifest, split: str) -> str:
     """Return the name of an evaluation's file: that of the training's own data is the short one."""
     if data.path is None or _own(model, data) is not None:
         return f"evaluation-{split}.json"
-    named = data.path.parent if data.path.name == MANIFEST else data.path
-    plain = re.sub(r"[^\w.-]+", "_", named.resolve().stem)
-    return f"evaluation-{split}-{plain}-{data.fingerprint()[:6]}.json"
+    return f"evaluation-{split}-{name_of(data.path)}-{data.fingerprint()[:6]}.json"
 
 
 def warn_if_trained_on(model: Path, data: Manifest) -> None:

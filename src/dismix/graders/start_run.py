@@ -186,7 +186,8 @@ def mixer_rows(mixer: "Mixer | None", data: "Manifest", cache: Path | None = Non
         cache: Folder of the image stores.
 
     Raises:
-        DisMixError: Images that the grader is chosen or tested on would be mixed into training.
+        DisMixError: Images that the grader is chosen or tested on would be mixed into training, or
+            the generator has learned them.
     """
     from dismix.data.digest import content_digests
     from dismix.data.store import default_cache_dir
@@ -203,6 +204,13 @@ def mixer_rows(mixer: "Mixer | None", data: "Manifest", cache: Path | None = Non
         # An image that is in both splits of these data is no fault of the mixer's.
         held_out = sorted({*content_digests(paths, folder)} - {*own})
         leaked = int((rows_of(held_out) >= 0).sum())
+        learned = len({*held_out} & getattr(mixer, "trained_on", frozenset()))
+        if learned and not leaked:
+            raise DisMixError(
+                f"{learned} {word} images are among those that the generator was trained on",
+                file=data.path,
+                cure="train a generator on the training split of these data",
+            )
         if leaked:
             raise DisMixError(
                 f"{leaked} {word} images are among the images that the mixer mixes in",
@@ -245,7 +253,7 @@ def _sample_weights(train: "Manifest", column: str | None) -> Any:
 def claim(run: Path, described: dict[str, Any], resume: bool) -> None:
     """Write ``run.json``, or check that it says the same."""
     from dismix.generator.checkpoint import FILE
-    from dismix.generator.start_run import refuse_other
+    from dismix.generator.run_file import refuse_other
     from dismix.graders.saving import MODEL
 
     path = run / RUN_FILE

@@ -148,6 +148,11 @@ class DisMix(Mixer):
         return self._maker[0].engine
 
     @property
+    def trained_on(self) -> frozenset[str]:
+        """Digests of the images that the generator was trained on, as far as known."""
+        return self.engine.trained_on
+
+    @property
     def maker(self) -> MixMaker:
         """What draws, pairs and labels."""
         return self._maker[0]

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,8 +25,8 @@ from dismix.data.store_settings import settings_for, store_key
 from dismix.data.transforms import equalize, to_unit
 from dismix.errors import DisMixError
 from dismix.generator.model import Generator
+from dismix.generator.run_file import manifest_of
 from dismix.generator.saving import digest, save_tensors
-from dismix.generator.start_run import manifest_of
 from dismix.labels import OrdinalTarget
 from dismix.mixing.latents import (
     CODES,
@@ -87,7 +88,38 @@ def open_store(run: str | Path, model: Generator) -> LatentStore:
             return False
         return store.holds(digests, rows.target())
 
-    return find_store(run, generator_digest(model), own)
+    store = find_store(run, generator_digest(model), own)
+    require_current(store, run)
+    return store
+
+
+def require_current(store: LatentStore, run: str | Path) -> None:
+    """Raise where the manifest that a store was made from has other images or labels by now.
+
+    Args:
+        store: Of a run.
+        run: Its folder, for the message.
+    """
+    path = store.origin.get("manifest")
+    if not path or not Path(path).is_file():
+        # Moved or gone: the codes are all there is.
+        return
+    try:
+        now = _origin(read_manifest(path).split("train"))
+    except DisMixError:
+        return
+    if now["data"] != store.origin.get("data"):
+        raise DisMixError(
+            f"holds codes of other images or labels than {path} has now", file=store.folder,
+            cure=f"run `dismix mix encode {run} --manifest {path}` again, or name this folder with"
+            " store=",
+        )  # fmt: skip
+
+
+def _origin(rows: Manifest) -> dict[str, Any]:
+    """Return where training rows come from and what they are, pixels left out."""
+    path = None if rows.path is None else str(rows.path.resolve())
+    return {"manifest": path, "data": rows.fingerprint()}
 
 
 def training_rows(model: Generator, manifest: Manifest) -> Manifest:
@@ -161,7 +193,7 @@ def encode_split(
         index = {
             "format": FORMAT, "generator": name, "count": len(images),
             "record_bytes": record_type(model).itemsize, "ranks": target.num_ranks,
-            "sha256": file_digest(folder / CODES),
+            "sha256": file_digest(folder / CODES), **_origin(rows),
         }  # fmt: skip
         atomic.write_json(folder / INDEX, index)
         (folder / COUNT).unlink(missing_ok=True)
@@ -203,10 +235,17 @@ def _votes_digest(rows: Manifest) -> torch.Tensor:
 
 
 def _up_to_date(store: LatentStore, rows: Manifest, images: ImageStore) -> LatentStore:
-    """Return a store whose consensus is that of these votes.
+    """Return a store whose consensus is that of these votes, and that knows where they are.
 
     The same shares of votes by other annotators have the same codes, but not the same consensus.
     """
+    origin = _origin(rows)
+    if store.origin != origin:
+        # A help for later, which a folder that cannot be written does without.
+        with contextlib.suppress(DisMixError, OSError):
+            index = json.loads((store.folder / INDEX).read_text(encoding="utf-8"))
+            atomic.write_json(store.folder / INDEX, {**index, **origin})
+            store.origin = origin
     votes = _votes_digest(rows)
     if store.votes is not None and torch.equal(store.votes, votes):
         return store

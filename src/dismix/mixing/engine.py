@@ -17,6 +17,7 @@ from dismix.errors import DisMixError
 from dismix.generator.codes import Codes, Latents
 from dismix.generator.fast_decode import FastDecoder
 from dismix.generator.model import Generator
+from dismix.generator.trained_on import read_trained_on
 from dismix.labels import OrdinalTarget
 from dismix.mixing.encoding import generator_digest, inference, open_store
 from dismix.mixing.fixed_sizes import B, in_fixed_sizes
@@ -34,12 +35,20 @@ class MixEngine:
         model: Generator; put into evaluation mode and frozen.
         store: Codes of its training split.
         compiled: Compile the decoder (its weights are bfloat16 on a GPU either way).
+        trained_on: Digests of the images that the generator was trained on, as far as known.
 
     Example:
         ``MixEngine.load("runs/idrid")`` opens a run with the store beside it.
     """
 
-    def __init__(self, model: Generator, store: LatentStore, *, compiled: bool = False) -> None:
+    def __init__(
+        self,
+        model: Generator,
+        store: LatentStore,
+        *,
+        compiled: bool = False,
+        trained_on: frozenset[str] = frozenset(),
+    ) -> None:
         self.model, self.store = model.eval().requires_grad_(False), store
         store.require_generator(generator_digest(model), model)
         if store.target.num_ranks != model.config.num_ranks:
@@ -48,7 +57,7 @@ class MixEngine:
                 file=store.folder,
                 cure="encode the training split again",
             )
-        self.compiled = compiled
+        self.compiled, self.trained_on = compiled, trained_on
         self._decode: Callable[[Codes], Tensor] | None = None
         self._lay_out()
 
@@ -71,7 +80,7 @@ class MixEngine:
         """
         model = Generator.load(run, device)
         found = open_store(run, model) if store is None else LatentStore(store)
-        return cls(model, found, compiled=compiled)
+        return cls(model, found, compiled=compiled, trained_on=read_trained_on(run))
 
     @property
     def device(self) -> torch.device:

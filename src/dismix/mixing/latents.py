@@ -49,6 +49,8 @@ class LatentStore:
         target: Targets (N, C) of the images, from the votes.
         consensus: (N,) ranks by Dawid and Skene's model of the annotators.
         generator: Content digest of the generator.
+        origin: The "manifest" it was made from and the fingerprint "data" of its training rows;
+            empty in older stores.
         images: (N, 32) uint8, content digests of the image files; None in older stores.
         votes: (32,) uint8, digest of the votes behind the consensus; None in older stores.
     """
@@ -58,6 +60,9 @@ class LatentStore:
         index = self._read_index()
         self.count, self.record_bytes = int(index["count"]), int(index["record_bytes"])
         self.generator, self.sha256 = str(index["generator"]), str(index["sha256"])
+        self.origin: dict[str, Any] = {
+            name: index[name] for name in ("manifest", "data") if name in index
+        }
         targets = self._read_targets()
         self.target = OrdinalTarget.from_probs(targets["probs"])
         self.consensus = targets["consensus"]

@@ -7,6 +7,7 @@ import pytest
 
 from dismix.data.annotators.votes import majority_vote, one_hot_votes, vote_shares
 from dismix.errors import DisMixError
+from dismix.labels import OrdinalTarget
 
 NAN = float("nan")
 
@@ -43,3 +44,12 @@ def test_an_image_without_votes_is_named():
         vote_shares([[0, 1], [NAN, NAN]], 3)
     with pytest.raises(DisMixError, match=r"must be \(N, A\)"):
         vote_shares([0, 1], 3)
+
+
+def test_a_gap_that_is_not_written_as_one_is_told_how():
+    with pytest.raises(DisMixError, match=r"vote -1 is outside 0\.\.2; write NaN where"):
+        OrdinalTarget.from_votes([[0.0, -1.0], [1.0, 2.0]], 3)
+    with pytest.raises(DisMixError, match=r"vote -2 is outside 0\.\.2; write -1 where"):
+        OrdinalTarget.from_votes([[0, -1], [1, -2]], 3)
+    with pytest.raises(DisMixError, match=r"vote 3 is outside 0\.\.2; check the number of ranks"):
+        OrdinalTarget.from_votes([[0.0, 3.0]], 3)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from dismix.data.sources import SOURCES
-from dismix.data.sources.base import images_below, parse_rank
+from dismix.data.sources.base import holds_images, images_below, parse_rank
 from dismix.errors import DisMixError
 
 
@@ -60,3 +60,26 @@ def test_dicom_files_without_an_ending_are_images(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(dicom)
     (tmp_path / "README").write_text("DICM")
     assert [p.name for p in images_below(tmp_path)] == ["1.2.840.77", "IM0002", "IM0010"]
+
+
+def test_minus_one_is_told_to_be_a_gap() -> None:
+    for ranks in ((), ("a", "b"), ("1", "2")):
+        with pytest.raises(DisMixError, match="leave the cell empty where there is no grade"):
+            parse_rank("-1.0", ranks)
+    with pytest.raises(DisMixError) as caught:
+        parse_rank("9", ("a", "b"))
+    assert "empty" not in str(caught.value)
+
+
+def test_names_that_are_no_text_are_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "a.png").touch()
+    try:
+        (tmp_path / "caf\udce9.png").touch()
+    except OSError:
+        pytest.skip("this disk takes no such names")
+    with pytest.raises(DisMixError) as caught:
+        images_below(tmp_path)
+    assert str(caught.value).endswith(
+        "caf\\udce9.png': the name is not UTF-8 text; rename the file or its folder"
+    )
+    assert holds_images(tmp_path)

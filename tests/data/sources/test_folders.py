@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from dismix.data.sources import folders
+from dismix.data.sources import folders, read_source
 from dismix.errors import DisMixError
 
 Build = Callable[[str], Path]
@@ -84,3 +84,35 @@ def test_what_archivers_leave_behind_is_no_grade(tmp_path: Path, draw: Draw) -> 
     (tmp_path / "__MACOSX" / "._a.png").write_bytes(b"resource fork")
     assert folders.recognises(tmp_path)
     assert folders.read(tmp_path).meta.ranks == ("0", "1")
+
+
+@pytest.mark.parametrize("name", ["dev", "validate", "holdout", "Train_2"])
+def test_images_beside_the_splits_are_not_dropped(build: Build, draw: Draw, name: str) -> None:
+    root = build("folders")
+    (root / "notes").mkdir()
+    assert len(folders.read(root)) == 6
+    draw(root / name / "grade 1" / "a.png")
+    with pytest.raises(DisMixError, match=f"{name}: holds images beside .*; rename it to train"):
+        # Without a source too: the folder must not make the tree look like none.
+        read_source(root)
+
+
+def test_two_names_of_one_number_are_refused(tmp_path: Path, draw: Draw) -> None:
+    for grade in ("0", "00", "1"):
+        draw(tmp_path / grade / "a.png")
+    with pytest.raises(DisMixError, match=r"folders '00?' and '00?' have the same number"):
+        folders.read(tmp_path)
+    (tmp_path / "0").rename(tmp_path / "2")
+    assert folders.read(tmp_path).meta.ranks == ("00", "1", "2")
+
+
+@pytest.mark.parametrize("place", ["mild/caf\udce9.png", "s\udce9v\udce8re/a.png"])
+def test_names_that_are_no_text_are_one_line(tmp_path: Path, draw: Draw, place: str) -> None:
+    for grade in ("mild", "severe"):
+        draw(tmp_path / grade / "a.png")
+    try:
+        draw(tmp_path / place)
+    except OSError:
+        pytest.skip("this disk takes no such names")
+    with pytest.raises(DisMixError, match=r"\\udce9.*the name is not UTF-8 text; rename the file"):
+        read_source(tmp_path)

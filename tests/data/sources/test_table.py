@@ -2,6 +2,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dismix.data.sources import read_source, table
@@ -210,7 +211,7 @@ def test_a_column_of_names_given_as_votes_is_explained(tmp_path: Path) -> None:
 
 def test_own_names_appear_in_messages(tmp_path: Path) -> None:
     path = save(tmp_path, "id,Level,Dr A\na,0,0\nb,1,9\n")
-    with pytest.raises(DisMixError, match=r"row 3, column 'Dr A': '9' is not a grade.*0 to 1"):
+    with pytest.raises(DisMixError, match=r"row 3, column 'Dr A': '9' is not a grade.*of 0, 1"):
         table.read(path, image="id", grade="Level", annotators=("Dr A",), ranks=("0", "1"))
     with pytest.raises(DisMixError, match="both grade and an annotator"):
         table.read(path, image="id", grade="Level", annotators=("Level",))
@@ -249,7 +250,31 @@ def test_parquet_needs_pyarrow_or_reads_the_same(tmp_path: Path) -> None:
         with pytest.raises(DisMixError, match="Parquet needs pyarrow"):
             table.read(path)
         return
-    import pandas as pd
-
     pd.DataFrame({"image": ["a", "b"], "grade": [0, 1]}).to_parquet(path)
     assert table.read(path).grades.tolist() == [0, 1]
+
+
+def test_numbers_in_names_are_meant_by_numbers(tmp_path: Path) -> None:
+    scale = ("1", "2", "3", "4", "5")
+    path = save(tmp_path, "image,grade\na,1\nb,1.0\nc,5\n")
+    assert table.read(path, ranks=scale).grades.tolist() == [0, 0, 4]
+    assert table.read(path, ranks=scale, first_rank=1).grades.tolist() == [0, 0, 4]
+    words = ("1_mild", "2_moderate", "5_severe")
+    assert table.read(path, ranks=words).grades.tolist() == [0, 0, 2]
+    path = save(tmp_path, "image,grade\na,0\nb,1\nc,2\n")
+    with pytest.raises(DisMixError, match=r"column 'grade': '0' is not a grade.* 1, 2, 3$"):
+        table.read(path, ranks=("1", "2", "3"))
+    with pytest.raises(DisMixError, match="'first_rank': is 1, and the lowest rank is called '0_"):
+        table.read(path, ranks=("0_no", "1_mild", "2_severe"), first_rank=1)
+
+
+def test_parquet_has_floats_where_grades_have_gaps(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "t.parquet"
+    cells = {"image": ["a", "b", "c"], "grade": [1, 2, 3], "x": [1.0, None, 3.0]}
+    pd.DataFrame(cells).to_parquet(path)
+    manifest = table.read(path, annotators=("x",), ranks=("1", "2", "3"))
+    assert manifest.grades.tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(manifest.votes[:, 0], [0, np.nan, 2])
+    with pytest.raises(DisMixError, match=r"'3\.0' is not a grade; write one of 1, 2"):
+        table.read(path, grade="x", ranks=("1", "2"))

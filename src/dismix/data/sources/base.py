@@ -8,12 +8,14 @@ the name the publisher gave it, so that `data check` can report all of them at o
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from dismix.data.encodings import refuse_undecodable
 from dismix.data.manifest import Manifest
+from dismix.data.rank_names import find_rank, own_numbers, whole_number
 from dismix.data.validate import GAPS, LARGEST_GRADE
 from dismix.errors import DisMixError
 from dismix.registry import Registry, near_names
@@ -118,13 +120,29 @@ def subfolders(folder: Path) -> list[Path]:
 
 
 def images_below(folder: Path, *, deep: bool = True) -> list[Path]:
-    """Return the image files in a folder, and below it when ``deep``, in natural order."""
-    found: list[Path] = []
+    """Return the image files in a folder, and below it when ``deep``, in natural order.
+
+    Raises:
+        DisMixError: A name is not UTF-8, which neither a manifest nor a prediction can hold.
+    """
+    found = sorted(
+        _walked(folder, deep), key=lambda path: natural_key(path.relative_to(folder).as_posix())
+    )
+    refuse_undecodable(map(str, found))
+    return found
+
+
+def holds_images(folder: Path, *, deep: bool = True) -> bool:
+    """Return whether :func:`images_below` would find one, looking no further; never raises."""
+    return next(_walked(folder, deep), None) is not None
+
+
+def _walked(folder: Path, deep: bool) -> Iterator[Path]:
+    """Yield images in the order of the disk."""
     for parent, folders, names in os.walk(folder):
         files = (Path(parent, name) for name in names)
-        found.extend(path for path in files if is_image(path.name) or is_bare_dicom(path))
+        yield from (path for path in files if is_image(path.name) or is_bare_dicom(path))
         folders[:] = [f for f in folders if deep and not f.startswith(_HIDDEN)]
-    return sorted(found, key=lambda p: natural_key(p.relative_to(folder).as_posix()))
 
 
 def find_entry(folder: Path, name: str, *, loose: str | None = None) -> Path | None:
@@ -175,9 +193,10 @@ def parse_rank(
     """Return the 0-based rank written in a cell, or None for a gap.
 
     Args:
-        value: Cell: a rank's name in any case, or a whole number from ``first``.
+        value: Cell: a rank's name in any case, or its number: its own where the names are or
+            begin with numbers (see :func:`dismix.data.rank_names.find_rank`), else counted.
         ranks: Names, low to high. Empty: any whole number from ``first``.
-        first: Number of the lowest rank.
+        first: Number of the lowest rank where names have none of their own.
         file: File, ``row`` and ``column`` to name in the message.
         row: 1-based line.
         column: Column.
@@ -188,34 +207,43 @@ def parse_rank(
     Example:
         >>> parse_rank("g4", ("NC", "G3", "G4")), parse_rank("2.0", (), first=1)
         (2, 1)
+        >>> parse_rank("1.0", ("1", "2", "3"))
+        0
     """
     text = "" if value is None else str(value).strip()
-    names = [r.casefold() for r in ranks]
-    if text.casefold() in names:
-        return names.index(text.casefold())
+    found = find_rank(text, ranks, first=first)
+    if found is not None:
+        return found
     # After the names: a rank may well be called "none".
     if text.casefold() in GAPS:
         return None
-    number = _whole(text)
-    top = first + len(ranks) - 1 if ranks else LARGEST_GRADE
-    if number is not None and first <= number <= top:
+    number = whole_number(text)
+    if not ranks and number is not None and first <= number <= LARGEST_GRADE:
         return number - first
-    too_large = number is not None and number > top
-    scale = f"a whole number from {first}" + (f" to {top}" if ranks or too_large else "")
-    named = ranks and list(ranks) != [str(first + i) for i in range(len(ranks))]
     raise DisMixError(
         f"'{text}' is not a grade",
         file=file,
         row=row,
         column=column,
-        cure=f"write {scale}" + _names_cure(number, ranks if named else ()),
+        cure=_grade_cure(number, ranks, first),
     )
 
 
-def _names_cure(number: int | None, ranks: Sequence[str]) -> str:
-    if ranks:
-        return f" or one of {', '.join(ranks)}"
-    return ", or list the names from low to high with --ranks" if number is None else ""
+def _grade_cure(number: int | None, ranks: Sequence[str], first: int) -> str:
+    """Return what may stand in a cell instead of a text that is no grade."""
+    if ranks and own_numbers(ranks) is not None:
+        cure = f"write one of {', '.join(ranks)}"
+    elif ranks:
+        top = first + len(ranks) - 1
+        cure = f"write a whole number from {first} to {top} or one of {', '.join(ranks)}"
+    elif number is None:
+        cure = f"write a whole number from {first}, or list the names from low to high with --ranks"
+    else:
+        cure = f"write a whole number from {first}"
+        cure += f" to {LARGEST_GRADE}" if number > LARGEST_GRADE else ""
+    # Minus one is how many programs write a gap.
+    gap = number is not None and number < min(first, 0)
+    return f"{cure}, or leave the cell empty where there is no grade" if gap else cure
 
 
 def compiled_group_pattern(text: str) -> re.Pattern[str] | None:
@@ -251,11 +279,6 @@ def group_of(name: str, pattern: re.Pattern[str]) -> str:
     return match[1]
 
 
-def _whole(text: str) -> int | None:
-    match = re.fullmatch(r"([+-]?[0-9]{1,9})([.,]0*)?", text)
-    return int(match[1]) if match else None
-
-
 def _typed(name: str, value: str, hint: Any) -> Any:
     if hint is bool:
         words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
@@ -263,9 +286,9 @@ def _typed(name: str, value: str, hint: Any) -> Any:
             raise DisMixError(f"option '{name}' is '{value}'", cure="write true or false")
         return words[value.lower()]
     if hint is int:
-        if _whole(value) is None:
+        if whole_number(value) is None:
             raise DisMixError(f"option '{name}' is '{value}'", cure="write a whole number")
-        return _whole(value)
+        return whole_number(value)
     if hint is str:
         return value
     return tuple(item.strip() for item in value.split(",") if item.strip())

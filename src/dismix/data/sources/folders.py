@@ -1,9 +1,10 @@
 r"""A class-per-folder tree: ``<split>/<grade>/image`` or ``<grade>/image``.
 
-Folders called train, val(id, idation) and test are splits; without them every image is in
-``train`` and splitting is a later step. Folders with whole numbers as names are ranks in that
-order, and a number missing in between stays an empty rank that `data check` reports. Other names
-are ranked by natural sort (grade 9 before grade 10), or as ``ranks`` lists them.
+Folders called train(ing), val(id, idation) and test(ing) are splits, beside which no other folder
+may hold images; without them every image is in ``train`` and splitting is a later step. Folders
+with whole numbers as names are ranks in that order, and a number missing in between stays an
+empty rank that `data check` reports. Other names are ranked by natural sort (grade 9 before grade
+10), or as ``ranks`` lists them.
 """
 
 from collections.abc import Iterable
@@ -18,6 +19,7 @@ from dismix.data.sources.base import (
     Source,
     compiled_group_pattern,
     group_of,
+    holds_images,
     images_below,
     natural_key,
     require_folder,
@@ -57,7 +59,8 @@ def read(
     """
     root = require_folder(root)
     pattern = compiled_group_pattern(group_pattern)
-    grades = [(split, folder) for split, folder in _grade_folders(root) if images_below(folder)]
+    _refuse_other_splits(root)
+    grades = [(split, folder) for split, folder in _grade_folders(root) if holds_images(folder)]
     if not grades:
         raise DisMixError("no image was found in a grade folder", file=root, cure=_CURE)
     names = _ranked([folder.name for _, folder in grades], ranks, root)
@@ -97,13 +100,13 @@ def recognises(root: Path) -> bool:
         return False
     # Only images directly in a folder count: a guess must not walk through a whole disk.
     two = len({folder.name.casefold() for folder in folders}) >= 2
-    return two and all(images_below(folder, deep=False) for folder in folders)
+    return two and all(holds_images(folder, deep=False) for folder in folders)
 
 
 def _grade_folders(root: Path) -> list[tuple[str, Path]]:
     """Return (split, folder) of each grade folder, splits in their order."""
     _refuse_loose(root)
-    parts = [f for f in subfolders(root) if f.name.casefold() in SPLIT_FOLDERS]
+    parts = [f for f in subfolders(root) if _is_split(f)]
     if not parts:
         return [("train", folder) for folder in subfolders(root)]
     order = list(SPLIT_FOLDERS)
@@ -113,6 +116,24 @@ def _grade_folders(root: Path) -> list[tuple[str, Path]]:
         split = SPLIT_FOLDERS[part.name.casefold()]
         found.extend((split, folder) for folder in subfolders(part))
     return found
+
+
+def _is_split(folder: Path) -> bool:
+    return folder.name.casefold() in SPLIT_FOLDERS
+
+
+def _refuse_other_splits(root: Path) -> None:
+    """Raise for a folder of images beside the splits: as none of them it would be left out."""
+    found = subfolders(root)
+    if not any(_is_split(folder) for folder in found):
+        return
+    for folder in found:
+        if not _is_split(folder) and holds_images(folder):
+            raise DisMixError(
+                "holds images beside the folders of the splits",
+                file=folder,
+                cure="rename it to train, val or test, or move it away",
+            )
 
 
 def _refuse_loose(folder: Path) -> None:
@@ -137,8 +158,21 @@ def _ranked(found: Iterable[str], ranks: tuple[str, ...], root: Path) -> tuple[s
         return tuple(ranks)
     if all(name.isdecimal() for name in names):
         numbers = {int(name): name for name in names}
+        _refuse_same_number(names, numbers, root)
         return tuple(numbers.get(n, str(n)) for n in range(min(numbers), max(numbers) + 1))
     return tuple(names)
+
+
+def _refuse_same_number(names: Iterable[str], numbers: dict[int, str], root: Path) -> None:
+    """Raise for a name such as 00 whose number another name has too."""
+    for name in names:
+        other = numbers[int(name)]
+        if other != name:
+            raise DisMixError(
+                f"folders '{name}' and '{other}' have the same number",
+                file=root,
+                cure="give the folders of a grade one name, and those of two grades two numbers",
+            )
 
 
 def _order_note(names: tuple[str, ...]) -> str:

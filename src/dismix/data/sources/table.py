@@ -1,8 +1,9 @@
 """Any table: a row an image (wide) or a row a vote (long), with your own column names.
 
 CSV with comma, semicolon or tab, UTF-8 with or without byte-order mark, or Parquet. Grades are
-names listed in ``ranks`` or whole numbers counted from ``first_rank``. Nothing is shifted
-silently: a table whose lowest grade is 1 is refused until ``first_rank`` says what 1 means.
+names listed in ``ranks`` or whole numbers counted from ``first_rank``; where the names are or
+begin with numbers, a number is the one in a name. Nothing is shifted silently: a table whose
+lowest grade is 1 is refused until ``first_rank`` says what 1 means.
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from dismix.data.delimited import SUFFIXES, read_delimited
 from dismix.data.laws import law_columns
 from dismix.data.long_form import KEYS, pivot_long
 from dismix.data.manifest import VOTE_PREFIX, Manifest, ManifestMeta, make_manifest, vote_columns
+from dismix.data.rank_names import own_numbers
 from dismix.data.sources.base import SOURCES, Source, is_image, parse_rank
 from dismix.data.ungraded import left_out_note, ungraded_cure, ungraded_rows
 from dismix.errors import DisMixError
@@ -36,6 +38,15 @@ class _Scale:
 
     ranks: tuple[str, ...]
     first: int
+
+    def __post_init__(self) -> None:
+        own = own_numbers(self.ranks)
+        if self.first and own is not None and own[0] != self.first:
+            raise DisMixError(
+                f"is {self.first}, and the lowest rank is called '{self.ranks[0]}'",
+                column="first_rank",
+                cure="leave it out: ranks with numbers in their names keep these",
+            )
 
     def words(self, rank: int) -> str:
         """Return a rank as the file may have it."""
@@ -73,7 +84,7 @@ def read(
             votes too.
         annotator: Long form: column that names the annotator; "" takes "annotator".
         ranks: Names of the ranks from low to high; empty: as many as the largest grade says.
-        first_rank: Number of the lowest rank where grades are numbers.
+        first_rank: Number of the lowest rank where grades are numbers, and names have none.
         images: Folder of the images, relative to the table; "" is the table's own.
         suffix: Ending to add to image names that have none, such as ".png".
         grey: Images have one channel.

@@ -1,0 +1,94 @@
+"""``run.json``: what a run was started with, and whether it may go on.
+
+Data are known by content, so that they may be moved between the start of a run and its end.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dismix import atomic
+from dismix.errors import DisMixError
+from dismix.generator.checkpoint import FILE
+from dismix.provenance import provenance
+
+RUN_FILE = "run.json"
+#: What is trained before the generator and kept, so that a resumed run learns under the same.
+GRADERS = ("guide.safetensors", "reader.safetensors")
+
+
+def check_same(run: Path, described: Mapping[str, Any]) -> bool:
+    """Tell whether a folder holds a run; one of other settings is an error."""
+    path = run / RUN_FILE
+    if not path.is_file():
+        return False
+    refuse_other(path, described)
+    return True
+
+
+def refuse_other(path: Path, described: Mapping[str, Any]) -> None:
+    """Raise where a ``run.json`` says something else than what a run is to be resumed with.
+
+    Args:
+        path: The file.
+        described: What it should say. Data are compared by content where the file knows it,
+            so that they may have been moved.
+    """
+    old = json.loads(path.read_text(encoding="utf-8"))
+    # By content, else (files from before it was noted) by the path.
+    passed = "manifest" if "data" in old else "data"
+    for key, value in described.items():
+        if key == passed or old.get(key) == value:
+            continue
+        name = {"data": "images or labels"}.get(key, key)
+        raise DisMixError(
+            f"was started with {'other' if name.endswith('s') else 'another'} {name}",
+            file=path,
+            cure="resume with the same settings, or choose another folder",
+        )
+
+
+def manifest_of(described: Mapping[str, Any]) -> Path:
+    """Return where the manifest named in a ``run.json`` lies, seen from the current folder.
+
+    Where it lay first; other data may have the same name here ("data", "manifest.csv").
+
+    Example:
+        >>> manifest_of({"manifest": "not/here", "manifest_at": "/data/not/here"}).as_posix()
+        '/data/not/here'
+    """
+    given = Path(described["manifest"])
+    first = Path(described.get("manifest_at", given))
+    return given if given.exists() and not first.exists() else first
+
+
+def name_of(path: Path) -> str:
+    """Return the name of data as part of a file's name.
+
+    Example:
+        >>> name_of(Path("/data/their knees/manifest.csv")), name_of(Path("/data/other.csv"))
+        ('their_knees', 'other')
+    """
+    named = path.parent if path.name == "manifest.csv" else path
+    return re.sub(r"[^\w.-]+", "_", named.resolve().stem)
+
+
+def claim(run: Path, described: dict[str, Any], resume: bool) -> None:
+    """Write ``run.json``, or check that it says the same and note that the run goes on."""
+    path, now = run / RUN_FILE, provenance()
+    if resume and check_same(run, described):
+        old = json.loads(path.read_text(encoding="utf-8"))
+        now = {**old["provenance"], "resumed": [*old["provenance"].get("resumed", []), now]}
+    elif (run / FILE).is_file():
+        raise DisMixError(
+            "holds a run already", file=run, cure="add --resume, or choose another folder"
+        )
+    else:
+        # Left by a run that was killed early and may have had other settings.
+        for name in GRADERS:
+            (run / name).unlink(missing_ok=True)
+    # The data are to be found from other folders too; where they lie may change, though.
+    found = {"manifest_at": str(Path(described["manifest"]).resolve()), "provenance": now}
+    atomic.write_json(path, {**described, **found})
