@@ -101,3 +101,47 @@ def test_yaml_may_be_missing(tmp_path, monkeypatch):
     file = Path(tmp_path / "p.json")
     file.write_text('{"factors": {"seed": [0]}}')
     assert read_plan(file).factors == ({"seed": (0,)},)
+
+
+def test_a_plan_of_another_encoding_is_one_line(tmp_path):
+    file = tmp_path / "p.yaml"
+    file.write_bytes("# ok\ntitle: Größe\nfactors: {seed: [0]}\n".encode("latin-1"))
+    with pytest.raises(DisMixError, match=r"p\.yaml, row 2: is no UTF-8 text; save it as UTF-8"):
+        read_plan(file)
+
+
+def test_fields_left_empty_are_empty_sections(tmp_path):
+    file = tmp_path / "p.yaml"
+    text = "factors: {seed: [0]}\nmixers:\n  dismix:\ngenerator:\n  settings:\n"
+    file.write_text(text + "overrides: [{when: {data: a}, generator: {settings: }}]\n")
+    plan = read_plan(file)
+    assert plan.mixers == {"dismix": {}}
+    assert plan.generator == {"settings": {}}
+    changed = change_plan(plan, {"mixers.dismix.pool": "8", "generator.epochs": "5"})
+    assert changed.mixers == {"dismix": {"pool": 8}}
+    assert changed.generator == {"settings": {"epochs": 5}}
+
+
+@pytest.mark.parametrize(
+    ("change", "value"),
+    [
+        ("generator.seed", "x"), ("generator.seed", "null"), ("votes.annotators", "five"),
+        ("votes.annotators", "0"), ("scarcity.at_least", "x"), ("validation.share", "much"),
+        ("validation.share", "nan"), ("votes.p_split", "2"), ("seed", "inf"), ("seed", "nan"),
+        ("p", "inf"),
+    ],
+)  # fmt: skip
+def test_values_that_are_no_numbers_are_one_line(change, value):
+    plan = make_plan({"factors": {"seed": [0]}}, "p")
+    with pytest.raises(DisMixError) as caught:
+        change_plan(plan, {change: value})
+    said = str(caught.value)
+    assert "\n" not in said
+    assert f"column '{change}'" in said
+    assert "is not allowed; give " in said
+
+
+def test_numbers_of_sections_keep_their_kind():
+    # Ids of runs are made of them.
+    content = {"factors": {"seed": [0]}, "votes": {"p_split": 1, "annotators": 3}}
+    assert repr(dict(make_plan(content, "p").votes)) == "{'p_split': 1, 'annotators': 3}"

@@ -10,10 +10,13 @@ from PIL import Image
 from tests.bench.synthetic import ALL, Lab, full_study, torn_study
 
 from dismix.bench.figures import keep_picture
+from dismix.bench.paper import find_number
 from dismix.bench.plan import plan_title
 from dismix.bench.report import write_report
+from dismix.bench.report_paper import paper_sentence
 from dismix.bench.report_study import read_study
-from dismix.bench.report_summary import not_run, paper_sentence, summarise
+from dismix.bench.report_summary import not_run, summarise
+from dismix.cli.bench import _place
 from dismix.errors import DisMixError
 
 VOID = {"meta", "img", "br", "path", "circle"}
@@ -324,3 +327,57 @@ def test_tables_say_over_how_many_seeds(tmp_path, seeds, words):
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert words in text.splitlines()
     assert text.count("best in bold") == text.count(words)
+
+
+@pytest.mark.parametrize(
+    ("factors", "table"), [({}, "main"), ({"scarcity": 0.1}, "scarcity"), ({"labels": "clean"}, "")]
+)
+def test_numbers_stand_beside_the_papers_of_the_same_condition(tmp_path, factors, table):
+    lab = Lab(tmp_path)
+    for mixer in ("mixup", "dismix"):
+        lab.grader("koa", "cloc", mixer, 0, content={"metrics": {"accuracy": 0.5}}, **factors)
+    told = dict(summarise(read_study(tmp_path)).paragraphs).get("Beside the paper", ("",))
+    if not table:
+        assert told == ("",)
+        return
+    numbers = [
+        find_number(table, "koa", "cloc", name, "accuracy").mean for name in ("Mixup", "DisMix")
+    ]
+    gap = sum(numbers) / 2 - 50
+    assert f"ours are {gap:.1f} points below the paper's on average" in told[0]
+    # The paper's own counting is of its main table.
+    assert any("The same counting" in line for line in told) == (table == "main")
+
+
+def test_settings_that_rest_on_unequal_seeds_are_counted(tmp_path):
+    lab = Lab(tmp_path)
+    for grader, counts in (("ce", (2, 2)), ("cloc", (1, 2))):
+        for mixer, count in zip(("mixup", "dismix"), counts, strict=True):
+            for seed in range(count):
+                lab.grader("knee", grader, mixer, seed)
+    told = " ".join(dict(summarise(read_study(tmp_path)).paragraphs)["Who wins"])
+    assert "In one of these settings some mixers were run with other seeds or fewer" in told
+    lab.grader("knee", "cloc", "mixup", 1)
+    told = " ".join(dict(summarise(read_study(tmp_path)).paragraphs)["Who wins"])
+    assert "other seeds" not in told
+
+
+def test_a_folder_without_records_is_not_taken_for_a_benchmark(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    output = tmp_path / "bench"
+    (tmp_path / "demo" / "phantoms").mkdir(parents=True)
+    assert _place("demo", output) == (output, "demo")
+    # Neither a plan nor a benchmark: the message is about records.
+    (tmp_path / "empty").mkdir()
+    assert _place("empty", output) == (Path("empty"), None)
+    Lab(tmp_path / "demo").grader("knee", "ce", "none", 0)
+    assert _place("demo", output) == (Path("demo"), None)
+
+
+def test_links_are_whole_where_folders_have_spaces(tmp_path):
+    name = Lab(tmp_path / "my bench (1)").grader("knee", "ce", "none", 0)
+    path = write_report(tmp_path / "my bench (1)", tmp_path / "out")
+    links = [link for link in read(path).links if link.endswith(".json")]
+    wanted = f"../my%20bench%20%281%29/records/{name}.json"
+    assert links == [wanted]
+    assert f"]({wanted} " in (tmp_path / "out" / "report.md").read_text(encoding="utf-8")

@@ -7,11 +7,13 @@ import torch
 from tests.bench.study import lasting, tiny_plan, tiny_study
 
 import dismix
+from dismix.bench.artifacts import _refuse_leak
 from dismix.bench.folder import BenchFolder
 from dismix.bench.resolve import resolve
-from dismix.bench.runner import note_plan, run_study
+from dismix.bench.runner import _jobs, note_plan, run_study
 from dismix.bench.sources import FULL, TRAINING, Derivations
 from dismix.bench.status import status_text, study_status
+from dismix.bench.worker import lost_record
 from dismix.data.digest import file_digest
 from dismix.data.manifest import read_manifest, write_manifest
 from dismix.errors import DisMixError
@@ -177,6 +179,15 @@ def test_a_given_generator_is_used_unless_it_saw_held_out_images(smoke, tmp_path
     (given / "run.json").write_text(json.dumps({**changed, "manifest_at": "gone.csv"}))
     with pytest.warns(UserWarning, match="generator given are not here: nobody can tell"):
         assert run_study(study, other, cpu=True, retry_failed=True).done == 1
+    # The same where the list is here and the images it names are not.
+    text = (tmp_path / "leaky.csv").read_text()
+    name = full.table["image"][0]
+    assert text.count(name) == 1
+    (tmp_path / "leaky.csv").write_text(text.replace(name, "moved/away.png"))
+    (given / "run.json").write_text(json.dumps(changed))
+    leaked = pytest.raises(DisMixError, match=r"was trained on (29|30) images")
+    with pytest.warns(UserWarning, match="are not here: nobody can tell"), leaked:
+        _refuse_leak(given, data["mine"])
 
 
 def test_no_run_starts_that_would_not_end_in_time(tmp_path):
@@ -192,6 +203,65 @@ def test_no_run_starts_that_would_not_end_in_time(tmp_path):
     assert (found.ran, found.left) == (0, 2)
     bench.write_record(record)
     assert run_study(study, bench, cpu=True, minutes=10).ran == 2
+
+
+def test_a_generator_that_must_be_trained_takes_time_too(tmp_path):
+    factors = {"grader": ["ce"], "mixer": ["none", "dismix"], "seed": [0]}
+    study, bench = tiny_study(tmp_path, factors=factors)
+    slow = {"generator_images_per_s": 0.001}
+    found = run_study(study, bench, cpu=True, minutes=10, cost=slow)
+    assert (found.ran, found.left) == (1, 1)
+    assert not [*bench.root.glob("generators/*")]
+    assert run_study(study, bench, cpu=True).ran == 1
+    # It is there now, and a run that needs it is as short as any.
+    bench.record_path(study.runs[1].id).unlink()
+    assert run_study(study, bench, cpu=True, minutes=10, cost=slow).ran == 1
+
+
+def test_checkpoints_outlive_a_record_that_cannot_be_written(tmp_path, monkeypatch):
+    factors = {"grader": ["ce"], "mixer": ["none"], "seed": [0]}
+    study, bench = tiny_study(tmp_path, factors=factors)
+
+    def full(self, record):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BenchFolder, "write_record", full)
+        with pytest.raises(DisMixError, match="no run can go on"):
+            run_study(study, bench, cpu=True)
+    work = bench.work_dir(study.runs[0].id)
+    assert [*work.glob("*.safetensors")]
+    assert run_study(study, bench, cpu=True).done == 1
+    assert not work.exists()
+
+
+@pytest.mark.parametrize("kind", ["generator", "run"])
+def test_a_generator_whose_worker_died_fails_its_runs_at_once(tmp_path, monkeypatch, kind):
+    import dismix.bench.artifacts as artifacts
+
+    factors = {"grader": ["ce"], "mixer": ["dismix"], "seed": [0, 1]}
+    study, bench = tiny_study(tmp_path, factors=factors)
+    options = {"folder": str(bench.root), "work": None, "cpu": True, "keep": False, "retry": False}
+    jobs = _jobs(study, [*study.runs], bench, options, parallel=True)
+    lost = next(job for job in jobs if job["type"] == kind)
+    (name,) = study.generators
+    with bench.try_lock(f"generator-{name}"):
+        # Somebody else is training it: that one may end well.
+        lost_record(lost, "its worker died 3 times")
+    assert not [*bench.root.rglob("failed.json")]
+    assert lost_record(lost, "its worker died 3 times")["status"] == "failed"
+    with monkeypatch.context() as patch:
+        patch.setattr(artifacts, "_build", lambda *arguments, **options: pytest.fail("trained"))
+        found = run_study(study, bench, cpu=True)
+    assert (found.done, found.failed) == (0, 2)
+    assert (
+        "this generator failed before (its worker died" in bench.record(study.runs[1].id)["error"]
+    )
+    assert run_study(study, bench, cpu=True, retry_failed=True).done == 2
+    # Dead after its work was done, it has not failed.
+    lost = next(job for job in jobs if job["type"] == "generator")
+    assert lost_record(lost, "its worker died 3 times")["status"] == "done"
+    assert not [*bench.root.rglob("failed.json")]
 
 
 def test_a_run_in_flight_elsewhere_is_left_alone(tmp_path):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tests.bench.synthetic import Lab
 
+from dismix.bench.report_charts import overhead_settings
 from dismix.bench.report_conflicts import flatten
 from dismix.bench.report_data import MAIN, Key, read_records
 from dismix.bench.report_study import Study, read_study
@@ -188,7 +189,7 @@ def test_planned_runs_that_are_missing_are_counted(lab):
     ]  # fmt: skip
     (lab.folder / "planned.json").write_text(json.dumps({"runs": runs}))
     study = read_study(lab.folder)
-    assert list(study.missing()) == [(Key("koa", "cloc", "mixup"), [1, 2])]
+    assert list(study.missing()) == [(Key("koa", "cloc", "mixup"), [(0, 1), (0, 2)])]
     assert study.blocked == {"needs a diffusion model": 2}
     (lab.folder / "planned.json").write_text("[]")
     with pytest.raises(DisMixError, match="planned runs"):
@@ -304,3 +305,33 @@ def test_generators_stand_beside_the_papers_probes(tmp_path):
     assert (full.text, full.paper) == ("30.0", "19.65")
     assert cell(table, "z_o error", "KOA", "one codebook", "as usual").paper == "1.72"
     assert cell(table, "z_o accuracy", "KOA", "DisMix", "10 % of the images").paper == ""
+    # Training alone; measuring came on top.
+    assert cell(table, "training", "KOA", "DisMix", "as usual").text == "6.7 min"
+
+
+def test_overhead_of_other_probabilities_is_not_averaged(tmp_path):
+    lab = Lab(tmp_path)
+    for mixer in ("none", "mixup", "dismix"):
+        lab.grader("idrid", "gol", mixer, 0)
+    for p in (0.5, 1.0):
+        # On few images: a step takes as long as on many.
+        lab.overhead("idrid", "gol", "dismix", p=p, scarcity=0.1)
+    study = read_study(tmp_path)
+    usual = 100 * (38 / 30 - 1)
+    found = {o.where: o.percent for o in overheads(study) if o.mixer == "dismix"}
+    assert found == {"": pytest.approx(usual), "p = 1": pytest.approx(2 * usual)}
+    table = overhead_table(study)
+    assert [row[2].text for row in table.rows] == ["no mixing", "DisMix", "DisMix, p = 1"]
+    # The chart has one point a mixer.
+    assert [o.where for o in overhead_settings(study)[2]] == ["", ""]
+
+
+def test_usual_columns_are_those_of_the_studys_own_condition(tmp_path):
+    lab = Lab(tmp_path)
+    for grader in ("ce", "cloc"):
+        lab.grader("knee", grader, "mixup", 0, scarcity=0.1)
+    lab.grader("knee", "ce", "mixup", 0, scarcity=0.1, twins="without")
+    study = read_study(tmp_path)
+    assert study.base == replace(MAIN, scarcity=0.1)
+    odd = other_tables(study)[0]
+    assert not cell(odd, "Mixup, as usual", "knee", "CE").missing

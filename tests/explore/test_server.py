@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("uvicorn")
 
 from dismix.explore import server
+from dismix.explore.guard import Guard
 
 
 async def _nothing(scope, receive, send):
@@ -44,3 +45,17 @@ def test_pictures_are_deleted_however_it_ends(monkeypatch, sent, left_by, delay)
     (files,) = kept
     assert not files.exists()
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(
+    ("host", "asked", "passes"),
+    [
+        ("127.0.0.2", "127.0.0.2:7860", True), ("127.0.0.2", "localhost:7860", True),
+        ("127.0.0.2", "evil.example", False), ("127.0.0.1", "127.0.0.2:7860", False),
+    ],
+)  # fmt: skip
+def test_the_address_that_is_listened_on_is_answered(host, asked, passes, tmp_path):
+    guard = Guard(_nothing, tmp_path, hosts=server.own_hosts(host), password=None)
+    scope = {"path": "/", "headers": [(b"host", asked.encode())]}
+    assert guard.verdict(scope) == (200 if passes else 403)
+    assert server.own_hosts("0.0.0.0") is None

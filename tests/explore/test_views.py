@@ -92,6 +92,16 @@ def test_strip_swap_and_policies(judged: Session) -> None:
     assert made == ["ordinal_mix", "nonordinal_mix", "order_swap", "generate_and_mix"]
 
 
+def test_training_labels_are_named_whole(session: Session) -> None:
+    library = replace(session.library, ranks=tuple(f"grade {i}" for i in range(5)))
+    named = Session(session.model, library, session.run)
+    page = views.policies_view(named, "train/1", "test/2", 0.5)
+    titles = re.findall(r"Training label: ([^<]*)", page)
+    assert titles
+    for title in titles:
+        assert re.fullmatch(r"[\d.]+.*grade \d.*|[\d.]+", title), title
+
+
 def test_uploads_are_read_by_the_generator_and_without_data_nothing_is_near(
     bare: Callable[..., Session],
 ) -> None:

@@ -63,6 +63,11 @@ def test_wrong_choices_are_one_line():
     for wrong, match in (
         ({"metric": "qwk"}, "no metric of single images"), ({"folds": 1}, "give 2 or more"),
         ({"budget": 5, "epochs": 3}, "either --budget or --epochs"),
+        ({"changes": {"grader": "cloc"}}, "'grader' is fixed by a study; use --grader"),
+        ({"changes": {"seed": "0,1"}}, "use --repeats"),
+        ({"changes": {"fold": "1/5"}}, "use --folds"),
+        *(({"changes": {name: "x"}}, "`dismix bench run` takes it")
+          for name in ("mixer", "labels", "p", "variability", "scarcity", "policies", "ablation")),
     ):  # fmt: skip
         with pytest.raises(DisMixError, match=match):
             Choices(**wrong)

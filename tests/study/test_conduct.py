@@ -2,6 +2,7 @@ import dataclasses
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -13,10 +14,14 @@ import pytest
 from tests.study.toy import TINY, toy_choices, toy_images
 
 from dismix.bench.folder import BenchFolder
+from dismix.bench.report import write_report
+from dismix.bench.report_study import read_study
 from dismix.cli import main
 from dismix.data.manifest import read_manifest
 from dismix.errors import DisMixError
+from dismix.study.budget import Speed
 from dismix.study.conduct import conduct, prepare
+from dismix.study.findings import repeating_command
 
 
 def records(out):
@@ -88,6 +93,20 @@ def test_again_runs_nothing_and_another_question_costs_nothing(finished):
     }
 
 
+def test_the_benchmarks_report_of_a_study_averages_its_folds(finished, tmp_path):
+    _, out, _ = finished
+    study = read_study(out / "bench")
+    assert {key.mixer: len(runs) for key, runs in study.groups.items()} == {
+        "none": 2, "mixup": 2, "dismix": 2,
+    }  # fmt: skip
+    assert {key.condition for key in study.groups} == {study.base}
+    assert study.base.other == ()
+    assert list(study.missing()) == []
+    text = write_report(out / "bench", tmp_path).with_suffix(".md").read_text(encoding="utf-8")
+    assert "Means over 2 runs (folds × seeds) ± standard deviation; best in bold." in text
+    assert "Every grader saw the same number of images with every mixer." in text
+
+
 def test_what_is_missing_is_run_again(finished, tmp_path):
     path, out, found = finished
     shutil.copytree(out, tmp_path / "copy")
@@ -114,10 +133,36 @@ def test_few_annotators_are_said_on_the_page(tmp_path, annotators):
     from dismix.study.page_parts import agreement_part
 
     manifest = toy_images(tmp_path / "knees", annotators=annotators)
-    found = {"agreement": findings._agreement(manifest)}
+    found = {"agreement": findings._agreement(manifest), "data": {"soft": False}}
     text = agreement_part(found)
     assert ("only one grade an image" if annotators == 0 else "A single annotator (1)") in text
     assert "cannot be measured" in text or "no one to agree with" in text
+
+
+def test_soft_labels_are_called_so_on_the_page():
+    from dismix.study.page_parts import agreement_part
+
+    text = agreement_part({"agreement": None, "data": {"soft": True}})
+    assert "The data hold soft labels" in text
+    assert "one grade an image" not in text
+
+
+def test_soft_labels_are_no_votes_in_the_facts(finished, tmp_path):
+    from dismix.study import findings
+
+    path, out, _ = finished
+    table = read_manifest(path).table
+    graded = table["grade"].to_numpy()
+    laws = {f"prob_{c}": 0.8 * (graded == c) + 0.2 / 3 for c in range(3)}
+    table = table[["image", "group", "split"]].assign(**laws)
+    table["image"] = [f"{path.parent}/{name}" for name in table["image"]]
+    table.to_csv(tmp_path / "soft.csv", index=False)
+    (tmp_path / "out").mkdir()
+    shutil.copy(out / "speed.json", tmp_path / "out")
+    prepared = prepare(tmp_path / "soft.csv", tmp_path / "out", toy_choices())
+    facts = " ".join(findings._facts(prepared, prepared.intake.manifest))
+    assert "learned from, by soft labels." in facts
+    assert "judged by the largest share of the soft label." in facts
 
 
 def test_the_share_without_disagreement_says_of_how_many(tmp_path):
@@ -185,6 +230,75 @@ def test_mistakes_on_the_command_line_are_one_line(tmp_path, monkeypatch, capsys
         said = capsys.readouterr().err
         assert said.count("\n") == 1, said
         assert expected in said
+
+
+def test_the_command_on_the_page_repeats_the_study(finished, tmp_path, monkeypatch, capsys):
+    _, out, found = finished
+    shutil.copytree(out.parent, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    before = (tmp_path / "copy" / "out" / "bench" / "log.jsonl").read_text()
+    words = shlex.split(found["command"])
+    assert words[:5] == ["dismix", "study", "knees/manifest.csv", "-o", "out"]
+    assert run_cli(monkeypatch, *words[2:], "-q") == 0
+    assert capsys.readouterr().out.splitlines()[0] == found["headline"]
+    # The very same runs: nothing was trained again.
+    assert (tmp_path / "copy" / "out" / "bench" / "log.jsonl").read_text() == before
+
+
+def test_the_command_says_all_that_was_asked_for(finished, tmp_path, monkeypatch):
+    path, out, _ = finished
+    changes = {**TINY, "generator.guide_steps": "7", "mixers.dismix.policies_note": "a b"}
+    choices = toy_choices(
+        changes=TINY, on_error="skip", without_test=True, metric="accuracy", worth=0.0123456789,
+    )  # fmt: skip
+    (tmp_path / "my out").mkdir()
+    shutil.copy(out / "speed.json", tmp_path / "my out")
+    prepared = prepare(path, tmp_path / "my out", choices)
+    prepared = dataclasses.replace(
+        prepared, choices=dataclasses.replace(choices, changes=changes), source="my knees.csv"
+    )
+    command = repeating_command(prepared, tmp_path / "my out")
+    kept = []
+
+    def keep(manifest, output, choices, **options):
+        kept.append((str(manifest), str(output), choices))
+        return {"headline": "", "reasons": []}
+
+    monkeypatch.setattr("dismix.study.conduct.conduct", keep)
+    assert run_cli(monkeypatch, *shlex.split(command)[2:], "-q") == 0
+    settled = {"backbone": "tiny", "arch": "tiny"}
+    asked = dataclasses.replace(choices, changes=changes, **settled)
+    assert kept == [("my knees.csv", "my out", asked)]
+
+
+def test_a_trial_has_two_folds_however_many_are_asked_for(tmp_path, monkeypatch):
+    from dismix.study import speed
+
+    manifest, folds = toy_images(tmp_path / "knees", train=90, test=0), set()
+
+    def timed(study, *_):
+        folds.update(run.factors["fold"] for run in study.runs)
+        return Speed(1e-3, 1e-3, 1e-3, 0.0, 0.0, "none")
+
+    monkeypatch.setattr(speed, "_timed", timed)
+    prepare(manifest.path, tmp_path / "out", toy_choices(folds=20))
+    assert folds == {"1/2", "2/2"}
+
+
+def test_a_second_command_waits_for_the_first_ones_trial(finished, tmp_path, monkeypatch):
+    from dismix.study import conduct as module
+
+    path, _, _ = finished
+    free = []
+
+    def measured(*_, **__):
+        with BenchFolder(tmp_path / "out" / "bench").try_lock("prepare") as mine:
+            free.append(mine)
+        return Speed(1e-3, 1e-3, 1e-3, 0.0, 0.0, "none")
+
+    monkeypatch.setattr(module, "measured_speed", measured)
+    prepare(path, tmp_path / "out", toy_choices())
+    assert free == [False]
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from dismix.bench.statistics import DECIMALS, SignedRank, holm, signed_rank
 
 Setting = tuple[str, ...]
 Scores = Mapping[Setting, Mapping[str, float]]
-"""Setting -> mixer -> mean over seeds."""
+"""Setting -> mixer -> mean over repeats."""
 
 PER_SETTING = "best baseline of each setting"
 ON_AVERAGE = "best baseline on average"

@@ -1,7 +1,6 @@
 """One run: train a grader as a plan says, choose its checkpoint on validation, test it once."""
 
 import contextlib
-import shutil
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,7 +38,7 @@ def run_grader(
 
     Args:
         folder: The benchmark's folder.
-        job: {"spec": a `RunSpec`, "generator": a `GeneratorSpec` or None, "cpu", "keep"}.
+        job: {"spec": a `RunSpec`, "generator": a `GeneratorSpec` or None, "cpu"}.
         warm: What this process keeps between runs.
         progress: Called while it trains.
     """
@@ -68,8 +67,6 @@ def run_grader(
             progress=clock.ticking(progress),
         )  # fmt: skip
     found = _tested(training, run / model_file(settings.select[0], 0), splits, data)
-    if not job.get("keep"):
-        shutil.rmtree(run, ignore_errors=True)
     return {
         **found, "wall_s": round(clock.seconds, 3), "images_seen": spec["images"],
         "generator_s": None if shared is None else shared["seconds"],

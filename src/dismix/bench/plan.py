@@ -159,7 +159,13 @@ def make_plan(content: Any, name: str, path: Path | None = None) -> Plan:
 
 
 def _read(path: Path) -> Any:
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise DisMixError(
+            "is no UTF-8 text", file=path, row=line, cure="save it as UTF-8 in an editor"
+        ) from error
     if path.suffix == ".json":
         try:
             return json.loads(text)

@@ -1,5 +1,6 @@
 """What a plan may hold, checked with one-line errors that name file, field and near names."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,15 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "validation": ("share", "seed", "own"),
     "scarcity": ("at_least", "seed"),
 }
+#: Numbers in sections: whether they are whole, their bounds, and words for them.
+_WHOLE = (int, 0, math.inf, "a whole number >= 0")
+_NUMBERS: dict[str, tuple[type, float, float, str]] = {
+    "generator.seed": _WHOLE, "votes.seed": _WHOLE, "validation.seed": _WHOLE,
+    "scarcity.seed": _WHOLE, "scarcity.at_least": _WHOLE, "votes.lower": _WHOLE,
+    "votes.upper": _WHOLE, "votes.annotators": (int, 1, math.inf, "a whole number >= 1"),
+    "votes.p_split": (float, 0, 1, "a number from 0 to 1"),
+    "validation.share": (float, 0, 1, "a number between 0 and 1"),
+}  # fmt: skip
 _COST = ("images_per_s", "generator_images_per_s", "hardware", "mixers")
 
 
@@ -81,14 +91,35 @@ def check_section(section: str, content: Any, file: str | Path) -> dict[str, Any
     if section == "mixers":
         from dismix.mixing.registry import MIXERS
 
-        for name, options in found.items():
+        for name in found:
             _one_of(name, [*MIXERS], file, "mixers")
-            _mapping(options, file, f"mixers.{name}")
-    if section == "generator":
-        _mapping(found.get("settings"), file, "generator.settings")
+        found = {name: _mapping(inner, file, f"mixers.{name}") for name, inner in found.items()}
+    if section == "generator" and "settings" in found:
+        # A field that is written and left empty reads as None.
+        found["settings"] = _mapping(found["settings"], file, "generator.settings")
+    for name, value in found.items():
+        if f"{section}.{name}" in _NUMBERS:
+            found[name] = _bounded(value, f"{section}.{name}", file)
     if section == "validation" and "own" in found:
         _one_of(found["own"], ("keep", "merge"), file, "validation.own")
     return found
+
+
+def _bounded(value: Any, column: str, file: str | Path) -> Any:
+    """Return a number of a section within its bounds."""
+    kind, low, high, words = _NUMBERS[column]
+    if not _is(value, kind) or not low <= value <= high:
+        raise DisMixError(
+            f"{value!r} is not allowed", file=file, column=column, cure=f"give {words}"
+        )
+    # Ids of runs are made of these values: 1 and 1.0 would be two runs.
+    return int(value) if kind is int else value
+
+
+def _is(value: Any, kind: type) -> bool:
+    """Tell whether a value is a finite number, and whole where that is asked for."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and math.isfinite(value) and kind(value) == value
 
 
 def _block(block: Any, kind: str, file: str | Path) -> dict[str, tuple[Any, ...]]:
@@ -141,8 +172,7 @@ def _fold(value: Any, file: str | Path) -> str:
 
 
 def _number(value: Any, kind: type, *, value_ok: Any, file: str | Path, column: str) -> Any:
-    fits = isinstance(value, int | float) and not isinstance(value, bool)
-    if not fits or kind(value) != value or not value_ok(value):
+    if not _is(value, kind) or not value_ok(value):
         words = "whole numbers >= 0" if kind is int else "numbers above 0 and up to 1"
         raise DisMixError(
             f"{value!r} is not allowed", file=file, column=column, cure=f"give {words}"

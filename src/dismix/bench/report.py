@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from urllib.parse import quote
 
 from dismix import atomic
 from dismix.bench.plan import plan_title
@@ -45,7 +46,7 @@ def write_report(
     summary = summarise(study)
     sections = make_sections(study, summary, folder)
     tick()
-    records = os.path.relpath(folder / "records", home).replace(os.sep, "/")
+    records = quote(os.path.relpath(folder / "records", home).replace(os.sep, "/"))
     title = title or _heading(folder, plan)
     atomic.write_text(home / MARKDOWN, markdown_page(title, summary, sections, records, home))
     tick()

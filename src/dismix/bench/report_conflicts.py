@@ -4,23 +4,31 @@ A plan may be run again with other epochs, another recipe or another way of simu
 annotators. The factors of such runs are the same; what differs is in their configs. The
 settings that differ become further factors, and what is usual among them is left out again, so
 that the main table holds runs of one kind and the others are shown beside it.
+
+Folds of one dealing are repeats of one setting. Runs on folds and runs on the data's own split,
+or on folds of another dealing, are of different kinds, for all mixers alike.
 """
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from dismix.bench.report_data import Key, Record
+from dismix.bench.report_data import FOLDS, Condition, Key, Record
 
 _ABSENT = "not given"
+#: What follows from which fold is held out: no setting of its own.
+_OF_A_FOLD = ("data.content", "data.counts.", "data.derivation.fold.", "generator.id",
+              "generator.given")  # fmt: skip
+Dealings = Mapping[tuple[str, str], str]
+"""(data set, grader) -> number of folds that is usual there, "none" for the data's own split."""
 
 
 def tell_apart(records: list[Record]) -> list[Record]:
     """Add settings as factors where finished runs of equal factors differ in them."""
-    flat = {r.id: flatten(r.content.get("config") or {}) for r in records}
+    flat = {r.id: _settings(r) for r in records}
     groups: dict[tuple[str, Key], list[Record]] = {}
     for record in records:
         if record.status == "done" and record.kind == "grader":
@@ -35,6 +43,13 @@ def tell_apart(records: list[Record]) -> list[Record]:
         _with_other(r, {p: flat[r.id][p] for p in paths if p in flat[r.id]}) if flat[r.id] else r
         for r in records
     ]
+
+
+def _settings(record: Record) -> dict[str, str]:
+    found = flatten(record.content.get("config") or {})
+    if not record.fold:
+        return found
+    return {path: value for path, value in found.items() if not path.startswith(_OF_A_FOLD)}
 
 
 def _differing(one: Mapping[str, str], two: Mapping[str, str]) -> set[str]:
@@ -68,6 +83,43 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return found
 
 
+def usual_dealings(records: Iterable[Record], planned: Iterable[Key]) -> Dealings:
+    """Return into how many folds data are usually dealt: as planned now, else as most runs were.
+
+    One number for all mixers of a data set and grader: else two of them would be compared on
+    different test images.
+
+    Args:
+        records: All runs.
+        planned: Settings of the runs that plans ask for.
+    """
+    found = _counted(record.key for record in records) | _counted(planned)
+    return {
+        place: max(counts, key=lambda dealt: (counts[dealt], dealt))
+        for place, counts in found.items()
+    }
+
+
+def _counted(keys: Iterable[Key]) -> dict[tuple[str, str], Counter[str]]:
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for key in keys:
+        counts.setdefault((key.data, key.grader), Counter())[_dealing(key.condition)] += 1
+    return counts
+
+
+def _dealing(condition: Condition) -> str:
+    return dict(condition.other).get(FOLDS, "none")
+
+
+def without_dealing(key: Key, usual: Dealings) -> Condition:
+    """Return a setting's condition, its number of folds left out where it is the usual one."""
+    others = {name: value for name, value in key.condition.other if name != FOLDS}
+    dealt = _dealing(key.condition)
+    if dealt != usual.get((key.data, key.grader), "none"):
+        others[FOLDS] = dealt
+    return replace(key.condition, other=tuple(sorted(others.items())))
+
+
 def drop_usual(records: list[Record], wanted: Set[str] = frozenset()) -> list[Record]:
     """Leave out further factors at their usual value, so that they mark what is unusual.
 
@@ -78,7 +130,7 @@ def drop_usual(records: list[Record], wanted: Set[str] = frozenset()) -> list[Re
         records: All runs.
         wanted: Ids of the runs that plans ask for.
     """
-    names = sorted({name for r in records for name, _ in r.condition.other})
+    names = sorted({name for r in records for name, _ in r.condition.other} - {FOLDS})
     if not names:
         return records
     cells: dict[tuple[str, str, str], list[Record]] = {}
@@ -89,7 +141,7 @@ def drop_usual(records: list[Record], wanted: Set[str] = frozenset()) -> list[Re
     for record in records:
         given = dict.fromkeys(names, _ABSENT) | dict(record.condition.other)
         common = usual[record.data, record.grader, record.mixer]
-        odd = {name: value for name, value in given.items() if value != common[name]}
+        odd = {name: value for name, value in given.items() if value != common.get(name)}
         changed.append(_with_other(record, odd, new=True))
     return changed
 
@@ -97,6 +149,7 @@ def drop_usual(records: list[Record], wanted: Set[str] = frozenset()) -> list[Re
 def _usual(cell: list[Record], names: list[str], wanted: Set[str]) -> dict[str, str]:
     """Return the commonest values in a cell, all names together: values of one kind of run."""
     asked = [r for r in cell if r.id in wanted] or cell
+    asked = [r for r in asked if FOLDS not in dict(r.condition.other)] or asked
 
     def values(record: Record) -> tuple[str, ...]:
         given = dict(record.condition.other)

@@ -19,6 +19,10 @@ _KNOWN = {
     "data", "grader", "mixer", "seed", "p", "annotators", "scarcity", "variability", "policies",
     "labels", "ablation",
 }  # fmt: skip
+#: Further factor: into how many folds the data were dealt. Which fold is part of the repeat.
+FOLDS = "folds"
+Unit = tuple[int, int]
+"""Fold, from 1 (0 where none), and seed: what pairs runs of two settings."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,10 @@ class Predictions:
 
 @dataclass(frozen=True)
 class Record:
-    """One run; `data`, `grader` and `mixer` are keys, `content` is the rest of its file."""
+    """One run; `data`, `grader` and `mixer` are keys, `content` is the rest of its file.
+
+    `fold` is the fold that was held out, from 1; 0 where nothing was dealt into folds.
+    """
 
     id: str
     kind: str
@@ -70,6 +77,12 @@ class Record:
     condition: Condition
     predictions: Predictions | None
     content: Mapping[str, Any]
+    fold: int = 0
+
+    @property
+    def unit(self) -> Unit:
+        """Which repeat of its setting it is."""
+        return self.fold, self.seed
 
     @property
     def key(self) -> "Key":
@@ -94,7 +107,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Key:
-    """A setting: all runs with it differ in their seed alone."""
+    """A setting: all runs with it differ in their fold and seed alone."""
 
     data: str
     grader: str
@@ -144,6 +157,7 @@ def _read(path: Path) -> Record:
             condition=read_condition(factors, mixer),
             predictions=_predictions(content.pop("predictions", None)),
             content=content,
+            fold=read_fold(factors)[0],
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DisMixError(
@@ -158,6 +172,27 @@ def _predictions(given: Mapping[str, Any] | None) -> Predictions | None:
     grade, label = (np.asarray(given[name], np.int64) for name in ("grade", "label"))
     names = given.get("image") or range(len(grade))
     return Predictions(tuple(str(name) for name in names), grade, label)
+
+
+def read_fold(factors: Mapping[str, Any]) -> tuple[int, str]:
+    """Return the number of the fold that was held out, and of how many; (0, "") for none.
+
+    Example:
+        >>> read_fold({"fold": "2/5"}), read_fold({})
+        ((2, '5'), (0, ''))
+    """
+    number, _, of = str(factors.get("fold", "")).partition("/")
+    return (int(number), of) if number.isdecimal() and of.isdecimal() else (0, "")
+
+
+def unit_words(unit: Unit) -> str:
+    """Return which repeat is meant.
+
+    Example:
+        >>> unit_words((0, 3)), unit_words((2, 0))
+        ('3', 'fold 2 seed 0')
+    """
+    return f"fold {unit[0]} seed {unit[1]}" if unit[0] else str(unit[1])
 
 
 def read_condition(factors: Mapping[str, Any], mixer: str) -> Condition:
@@ -181,6 +216,10 @@ def read_condition(factors: Mapping[str, Any], mixer: str) -> Condition:
     policies = policies if isinstance(policies, str) else "+".join(map(str, policies))
     p = factors.get("p")
     other = {name: value for name, value in factors.items() if name not in _KNOWN}
+    if dealt := read_fold(factors)[1]:
+        # Which fold tells repeats apart; of how many, kinds of runs.
+        del other["fold"]
+        other[FOLDS] = dealt
     return Condition(
         scarcity=float(factors.get("scarcity") or 1.0),
         variability=30 if clean else round(percent),

@@ -131,7 +131,8 @@ def _pictures(folder: Path) -> Iterable[Section]:
 
 def _runs(study: Study) -> Section:
     rows = tuple(_run_row(study, record) for record in study.records)
-    columns = ("run", "status", "plan", "kind", "data set", "grader", "mixer", "condition", "seed")
+    repeat = ("fold", "seed") if study.has_folds else ("seed",)
+    columns = ("run", "status", "plan", "kind", "data set", "grader", "mixer", "condition", *repeat)
     table = Table(
         "runs", "All runs",
         (*columns, "accuracy", "MAE", "time", "images seen", "commit", "hardware", "date"),
@@ -149,8 +150,12 @@ def _run_row(study: Study, record: Record) -> tuple[Cell, ...]:
         Cell(study.data_name(record.data)),
         Cell(grader_name(record.grader) if record.grader else ""),
         Cell(mixer_name(record.mixer) if record.kind != "generator" else ""),
-        Cell(condition_words(record.condition)), Cell(str(record.seed), float(record.seed)),
+        Cell(condition_words(record.condition)),
     ]  # fmt: skip
+    if study.has_folds:
+        fold = record.content["factors"].get("fold", "")
+        cells.append(Cell(str(fold), float(record.fold)))
+    cells.append(Cell(str(record.seed), float(record.seed)))
     for metric in METRICS:
         value = record.metric(metric.key)
         cells.append(Cell("" if value is None else metric.text(value), value))

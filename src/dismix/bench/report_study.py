@@ -13,16 +13,25 @@ from numpy.typing import NDArray
 
 from dismix.bench.counting import Setting
 from dismix.bench.paper import DATA, GRADERS, MIXERS, PAPER_MIXERS, data_key
-from dismix.bench.report_conflicts import drop_usual, tell_apart
+from dismix.bench.report_conflicts import (
+    Dealings,
+    drop_usual,
+    tell_apart,
+    usual_dealings,
+    without_dealing,
+)
 from dismix.bench.report_data import (
+    FOLDS,
     MAIN,
     Condition,
     Key,
     Record,
+    Unit,
     data_order,
     grader_order,
     mixer_order,
     read_condition,
+    read_fold,
     read_records,
 )
 from dismix.errors import DisMixError
@@ -41,11 +50,11 @@ class Study:
 
     Attributes:
         records: All of them.
-        groups: Finished grader runs of each setting, one a seed, by seed.
+        groups: Finished grader runs of each setting, one a fold and seed, in their order.
         failed: Runs of each setting that failed and have no finished twin.
-        older: Finished runs passed over because a newer one has the same factors and seed.
+        older: Finished runs passed over because a newer one has the same factors, fold and seed.
         names: Data sets as the records call them.
-        planned: Settings that a plan asks for, with their seeds.
+        planned: Settings that a plan asks for, with their folds and seeds.
         blocked: Why planned runs cannot run, and how many.
     """
 
@@ -54,29 +63,40 @@ class Study:
     failed: dict[Key, list[Record]] = field(default_factory=dict)
     older: list[Record] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
-    planned: dict[Key, set[int]] = field(default_factory=dict)
+    planned: dict[Key, set[Unit]] = field(default_factory=dict)
     blocked: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         for record in self.records:
             self.names.setdefault(record.data, str(record.content["factors"]["data"]))
         graders = [record for record in self.records if record.kind == "grader"]
-        newest: dict[tuple[Key, int], Record] = {}
+        newest: dict[tuple[Key, Unit], Record] = {}
         for record in sorted(graders, key=lambda r: (r.date, r.id)):
             if record.status == "done":
-                before = newest.get((record.key, record.seed))
+                before = newest.get((record.key, record.unit))
                 self.older += [] if before is None else [before]
-                newest[record.key, record.seed] = record
+                newest[record.key, record.unit] = record
         for (key, _), record in sorted(newest.items(), key=lambda item: item[0][1]):
             self.groups.setdefault(key, []).append(record)
         for record in graders:
-            if record.status != "done" and (record.key, record.seed) not in newest:
+            if record.status != "done" and (record.key, record.unit) not in newest:
                 self.failed.setdefault(record.key, []).append(record)
 
     @property
     def keys(self) -> set[Key]:
         """All settings that were run, tried or planned."""
         return {*self.groups, *self.failed, *self.planned}
+
+    @cached_property
+    def has_folds(self) -> bool:
+        """Whether runs are repeated over folds, not over seeds alone."""
+        planned = any(fold for units in self.planned.values() for fold, _ in units)
+        return planned or any(record.fold for record in self.records)
+
+    @property
+    def repeats(self) -> str:
+        """What runs of one setting differ in, in a word."""
+        return "runs" if self.has_folds else "seeds"
 
     @cached_property
     def base(self) -> Condition:
@@ -116,27 +136,35 @@ class Study:
         return DATA.get(data) or self.names.get(data, data)
 
     def values(self, key: Key, metric: str) -> list[float]:
-        """Return a metric of each seed of a setting."""
-        found = (record.metric(metric) for record in self.groups.get(key, []))
-        return [value for value in found if value is not None]
+        """Return a metric of each run of a setting."""
+        return [*self.by_unit(key, metric).values()]
+
+    def by_unit(self, key: Key, metric: str) -> dict[Unit, float]:
+        """Return a metric of each run of a setting by its fold and seed, in their order."""
+        found = ((record.unit, record.metric(metric)) for record in self.groups.get(key, []))
+        return {unit: value for unit, value in found if value is not None}
 
     def scores(self, metric: str, condition: Condition | None = None) -> Scores:
-        """Return means over seeds by (data set, grader) and mixer."""
+        """Return means over repeats by (data set, grader) and mixer.
+
+        Folds are different test images, so only runs that all mixers of a setting have count
+        there, where there are any; seeds are taken as they are.
+        """
         condition = condition or self.base
         found: Scores = {}
         for data in self.data():
             for grader in self.graders(data, condition):
                 row = {}
                 for mixer in self.mixers():
-                    values = self.values(Key(data, grader, mixer, condition), metric)
+                    values = self.by_unit(Key(data, grader, mixer, condition), metric)
                     if values:
-                        row[mixer] = float(np.mean(values))
+                        row[mixer] = values
                 if row:
-                    found[data, grader] = row
+                    found[data, grader] = _means(row)
         return found
 
     def image_gains(self, ours: Key, theirs: Key, metric: str) -> Gains | None:
-        """Return what ours gains on each test image (N,), both averaged over their seeds.
+        """Return what ours gains on each test image (N,), both averaged over their repeats.
 
         Images that only one of them graded are left out; None when there are no predictions.
         """
@@ -147,19 +175,16 @@ class Study:
         return np.array([mean[0][image] - mean[1][image] for image in shared])
 
     def seed_gains(self, ours: Key, theirs: Key, metric: str, *, higher: bool) -> Gains:
-        """Return what ours gains with each seed that both have."""
-        sides = []
-        for key in (ours, theirs):
-            pairs = ((r.seed, r.metric(metric)) for r in self.groups.get(key, []))
-            sides.append({seed: value for seed, value in pairs if value is not None})
+        """Return what ours gains with each fold and seed that both have."""
+        sides = [self.by_unit(key, metric) for key in (ours, theirs)]
         shared = sorted(sides[0].keys() & sides[1].keys())
         sign = 1 if higher else -1
         return np.array([sign * (sides[0][s] - sides[1][s]) for s in shared], np.float64)
 
-    def missing(self) -> Iterator[tuple[Key, list[int]]]:
-        """Yield planned settings with the seeds that have no finished run."""
-        for key, seeds in self.planned.items():
-            left = seeds - {record.seed for record in self.groups.get(key, [])}
+    def missing(self) -> Iterator[tuple[Key, list[Unit]]]:
+        """Yield planned settings with the folds and seeds that have no finished run."""
+        for key, units in self.planned.items():
+            left = units - {record.unit for record in self.groups.get(key, [])}
             if left:
                 yield key, sorted(left)
 
@@ -174,9 +199,21 @@ def grader_name(name: str) -> str:
     return GRADERS.get(name, name.upper() if len(name) <= 4 else name)
 
 
-def _by_image(records: list[Record], metric: str) -> dict[str, float]:
-    """Return each image's mean score over seeds; more is better for both metrics."""
-    sums: dict[str, list[float]] = {}
+def _means(row: Mapping[str, Mapping[Unit, float]]) -> dict[str, float]:
+    units = [set(values) for values in row.values()]
+    shared = {unit for unit in set.intersection(*units) if unit[0]} or set.union(*units)
+    return {
+        mixer: float(np.mean([value for unit, value in values.items() if unit in shared]))
+        for mixer, values in row.items()
+    }
+
+
+def _by_image(records: list[Record], metric: str) -> dict[tuple[int, str], float]:
+    """Return each image's mean score over repeats; more is better for both metrics.
+
+    Records name images only as far as one fold needs it, so the fold is part of the name.
+    """
+    sums: dict[tuple[int, str], list[float]] = {}
     for record in records:
         if record.predictions is None:
             continue
@@ -184,7 +221,7 @@ def _by_image(records: list[Record], metric: str) -> dict[str, float]:
         wrong = np.abs(found.label - found.grade)
         scores = (wrong == 0).astype(float) if metric == "accuracy" else -wrong.astype(float)
         for image, score in zip(found.image, scores.tolist(), strict=True):
-            sums.setdefault(image, []).append(score)
+            sums.setdefault((record.fold, image), []).append(score)
     return {image: float(np.mean(scores)) for image, scores in sums.items()}
 
 
@@ -201,9 +238,13 @@ def read_study(folder: Path, plan: str | None = None) -> Study:
     runs = _planned(_plan_file(folder, plan))
     wanted = {str(run.get("id")) for run in runs}
     records = read_records(folder, None if plan is None else wanted)
-    study = Study(drop_usual(tell_apart(records), wanted))
+    records = tell_apart(records)
+    runs = [run for run in runs if run.get("kind", "grader") == "grader"]
+    usual = usual_dealings(records, map(_planned_key, runs))
+    records = [replace(r, condition=without_dealing(r.key, usual)) for r in records]
+    study = Study(drop_usual(records, wanted))
     for run in runs:
-        _plan(study, run)
+        _plan(study, run, usual)
     return study
 
 
@@ -233,18 +274,26 @@ def _planned(path: Path) -> list[dict[str, Any]]:
         ) from error  # fmt: skip
 
 
-def _plan(study: Study, run: Mapping[str, Any]) -> None:
-    if run.get("kind", "grader") != "grader":
-        return
+def _planned_key(run: Mapping[str, Any]) -> Key:
+    """Return the setting of a planned run.
+
+    Such runs are told apart by their known factors and folds alone; others are not guessed.
+    """
     factors = run["factors"]
     mixer = str(factors.get("mixer") or "none")
-    data = data_key(str(factors["data"]))
-    study.names.setdefault(data, str(factors["data"]))
-    # A plan's runs are told apart by their known factors alone; further ones are not guessed.
+    condition = read_condition(factors, mixer)
+    dealt = tuple(pair for pair in condition.other if pair[0] == FOLDS)
+    data, grader = data_key(str(factors["data"])), str(factors.get("grader", "")).lower()
+    return Key(data, grader, mixer, replace(condition, other=dealt))
+
+
+def _plan(study: Study, run: Mapping[str, Any], usual: Dealings) -> None:
+    factors, wanted = run["factors"], _planned_key(run)
+    study.names.setdefault(wanted.data, str(factors["data"]))
     known = {r.id: r.key for r in study.records}
-    condition = replace(read_condition(factors, mixer), other=())
-    grader = str(factors.get("grader", "")).lower()
-    key = known.get(str(run.get("id"))) or Key(data, grader, mixer, condition)
+    wanted = replace(wanted, condition=without_dealing(wanted, usual))
+    key = known.get(str(run.get("id"))) or wanted
     if run.get("blocked") and str(run.get("id")) not in known:
         study.blocked[str(run["blocked"])] += 1
-    study.planned.setdefault(key, set()).add(int(factors.get("seed", 0)))
+    unit = (read_fold(factors)[0], int(factors.get("seed", 0)))
+    study.planned.setdefault(key, set()).add(unit)

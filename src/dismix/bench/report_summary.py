@@ -3,15 +3,21 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
-from dismix.bench.counting import Comparison, compare_all
-from dismix.bench.paper import DATA, PAPER_MIXERS, find_number, paper_scores
+from dismix.bench.counting import Comparison
+from dismix.bench.paper import DATA, PAPER_MIXERS
 from dismix.bench.report_data import MAIN, mixer_order
+from dismix.bench.report_paper import beside_paper, unit_of
 from dismix.bench.report_study import Study, grader_name, mixer_name
-from dismix.bench.tables import METRICS, OURS, Metric
+from dismix.bench.tables import METRICS, Metric
 from dismix.bench.tables_costs import seconds_text
-from dismix.bench.tables_statistics import NONE, Outcome, focus, judge, p_text
+from dismix.bench.tables_statistics import (
+    NONE,
+    Outcome,
+    focus,
+    judge,
+    p_text,
+    unequal_settings,
+)
 from dismix.bench.tables_studies import STUDIES, condition_words
 
 _MOST_NAMED = 8
@@ -48,7 +54,7 @@ def summarise(study: Study) -> Summary:
     paragraphs = [
         ("Who wins", tuple(_wins(study, outcomes))),
         ("Where it loses", tuple(_losses(study, outcomes))),
-        ("Beside the paper", tuple(_beside_paper(study))),
+        ("Beside the paper", tuple(beside_paper(study))),
         ("What was not run", _few(left)),
         ("How it was made", tuple(_made(study))),
     ]
@@ -73,7 +79,7 @@ def _tiles(study: Study, outcomes: list[Outcome]) -> Iterable[Tile]:
             )
     done = sum(r.status == "done" for r in study.records)
     failed = sum(r.status != "done" for r in study.records)
-    missing = sum(len(seeds) for _, seeds in study.missing())
+    missing = sum(len(units) for _, units in study.missing())
     more = [f"{failed} failed"] * bool(failed) + [f"{missing} planned and not run"] * bool(missing)
     told = ", ".join(more) or "none failed"
     yield Tile(f"{done}", f"run{'s' * (done != 1)} behind these numbers", told)
@@ -99,6 +105,22 @@ def _wins(study: Study, outcomes: list[Outcome]) -> Iterable[str]:
                 f" {_settings(found)} (mean gain {metric.gain(found.mean_gain)},"
                 f" {_significance(found)})."
             )
+    if unequal := unequal_settings(study, ours):
+        yield _unequal(study, unequal)
+
+
+def _unequal(study: Study, count: int) -> str:
+    """Say that some means rest on different repeats, which chance then does not treat alike."""
+    where = f"In {count} of these settings" if count > 1 else "In one of these settings"
+    if study.has_folds:
+        return (
+            f"{where} some mixers lack runs that others have; compared there are the folds and"
+            " seeds that all of them have, where there are any."
+        )
+    return (
+        f"{where} some mixers were run with other seeds or fewer than {mixer_name(focus(study))};"
+        " each mean is over all seeds that its mixer has."
+    )
 
 
 def _verdict(ours: str, outcome: Outcome) -> str:
@@ -110,7 +132,7 @@ def _verdict(ours: str, outcome: Outcome) -> str:
         f" {found.wins} of {_settings(found)}"
         + (f" and ties in {found.ties}" if found.ties else "")
         + f". Against the best baseline of each setting the mean gain is"
-        f" {metric.gain(found.mean_gain)} {_unit(metric)}: {_significance(found)}."
+        f" {metric.gain(found.mean_gain)} {unit_of(metric)}: {_significance(found)}."
     )
     if len(rivals) > 1 and ":" in outcome.comparisons[1].opponent:
         average = outcome.comparisons[1]
@@ -124,10 +146,6 @@ def _verdict(ours: str, outcome: Outcome) -> str:
 
 def _settings(found: Comparison) -> str:
     return f"{len(found.duels)} setting{'s' * (len(found.duels) != 1)}"
-
-
-def _unit(metric: Metric) -> str:
-    return "points" if metric.scale == 100 else "ranks"
 
 
 def _significance(found: Comparison) -> str:
@@ -166,51 +184,6 @@ def _lost(study: Study, found: Comparison, metric: Metric, title: str) -> str:
     return f"{title}: {len(lost)} of {len(found.duels)}: {', '.join(named)}{more}."
 
 
-def _beside_paper(study: Study) -> Iterable[str]:
-    for metric in METRICS:
-        gaps: dict[str, list[float]] = {}
-        for (data, grader), row in study.scores(metric.key).items():
-            for mixer, value in row.items():
-                number = find_number("main", data, grader, mixer_name(mixer), metric.key)
-                if number is not None:
-                    gaps.setdefault(mixer, []).append(metric.scale * value - number.mean)
-        everything = [gap for values in gaps.values() for gap in values]
-        if not everything:
-            continue
-        text = (
-            f"{metric.title}: over the {len(everything)} numbers that both have, ours"
-            f" {_differ(float(np.mean(everything)), metric)} the paper's on average"
-        )
-        if OURS in gaps:
-            text += f"; those of DisMix {_differ(float(np.mean(gaps[OURS])), metric)} them"
-        yield text + "."
-    if study.beside_paper:
-        yield paper_sentence()
-
-
-def _differ(gap: float, metric: Metric) -> str:
-    digits = 1 if metric.scale == 100 else 2
-    return f"are {abs(gap):.{digits}f} {_unit(metric)} {'above' if gap >= 0 else 'below'}"
-
-
-def paper_sentence() -> str:
-    """Return what the same counting says of the paper's own numbers."""
-    rivals = [name for name in PAPER_MIXERS if name != OURS]
-    found = [
-        compare_all(paper_scores(metric.key), OURS, rivals, higher=metric.higher)[0]
-        for metric in METRICS
-    ]
-    (accuracy, mae) = found
-    return (
-        f"The same counting applied to the paper's numbers: best accuracy in {accuracy.wins} of"
-        f" {len(accuracy.duels)} settings, strictly best error in {mae.wins}; against the best"
-        f" baseline of each setting one-sided p = {p_text(accuracy.p_as_computed)} for accuracy"
-        f" and {p_text(mae.p_as_computed)} for error. (Those are as the paper computes them; its"
-        f" errors have two decimals and many are equal, and with equal gains treated as equal,"
-        f" as everywhere else here, p is {p_text(accuracy.test.p)} and {p_text(mae.test.p)}.)"
-    )
-
-
 def not_run(study: Study) -> Iterable[str]:
     """Yield what is missing, coarse before fine."""
     if study.beside_paper:
@@ -230,14 +203,15 @@ def not_run(study: Study) -> Iterable[str]:
         yield f"{len(failed)} run{'s' * (len(failed) > 1)} failed; they are listed with the runs."
     missing = list(study.missing())
     if missing:
-        total = sum(len(seeds) for _, seeds in missing)
+        total = sum(len(units) for _, units in missing)
         settings = f"{len(missing)} setting{'s' * (len(missing) > 1)}"
         yield f"{total} planned run{'s' * (total > 1)} in {settings}: not finished."
     for why, count in study.blocked.items():
         yield f"{count} of them cannot run: {why}"
     if study.older:
+        unit = "setting, fold and seed" if study.has_folds else "setting and seed"
         yield (
-            f"{len(study.older)} older run{'s' * (len(study.older) > 1)} of a setting and seed"
+            f"{len(study.older)} older run{'s' * (len(study.older) > 1)} of a {unit}"
             " that was run again: not counted."
         )
 

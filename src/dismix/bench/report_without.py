@@ -63,11 +63,14 @@ def tables_without(study: Study, left: LeftOut) -> list[Table]:
         return []
     grid = replace(main_grid(changed), key="without", title=left.title, paper="")
     grid = replace(grid, rows=[row for row in grid.rows if row.data in left.images])
-    kept = {r.data: r for group in changed.groups.values() for r in group}
+    kept: dict[str, dict[int, int]] = {}
+    for record in (r for group in changed.groups.values() for r in group):
+        if record.predictions is not None:
+            # Every fold has test images of its own.
+            kept.setdefault(record.data, {})[record.fold] = len(record.predictions.grade)
     words = "; ".join(
-        f"{changed.data_name(data)}: {len(r.predictions.grade)} test images kept"
-        for data, r in sorted(kept.items())
-        if r.predictions is not None
+        f"{changed.data_name(data)}: {sum(by_fold.values())} test images kept"
+        for data, by_fold in sorted(kept.items())
     )
     tables = [t for m in METRICS for t in draw_grid(changed, grid, m) if not t.folded]
     tables = [replace(table, notes=(*table.notes, words + ".")) for table in tables]

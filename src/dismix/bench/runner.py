@@ -3,7 +3,7 @@
 import contextlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,8 @@ def run_study(
         folder: Where everything is kept.
         engine: Who computes; this process when None.
         retry_failed: Also run what failed before.
-        minutes: Start nothing that, by the mean of the runs so far, would end later than this.
+        minutes: Start nothing that, by the mean of the runs so far and the plan's cost of
+            generators to be trained, would end later than this.
         cpu: Do not use a GPU.
         keep: Keep the trained graders, below ``work``.
         cost: The plan's, for the first estimate of the time left.
@@ -161,10 +162,10 @@ class _Watch:
         if self.deadline is None:
             return True
         left = self.deadline - time.monotonic()
-        mean = None
+        seconds = sum(self._building([job["generator"]["id"]] if job["generator"] else []))
         if job["type"] == "run":
-            mean = self.durations.mean(job["spec"]["kind"], job["spec"]["factors"])
-        return left > _MARGIN * (mean or 0.0)
+            seconds += self.durations.mean(job["spec"]["kind"], job["spec"]["factors"]) or 0.0
+        return left > _MARGIN * seconds
 
     def started(self, job: Job) -> None:
         """Name the run that starts."""
@@ -207,14 +208,15 @@ class _Watch:
             self.durations.mean(r.kind, r.factors) or estimated_seconds(r, self.cost)
             for r in self.todo.values()
         )
-        building = self._building()
+        building = self._building(
+            {run.generator for run in self.todo.values() if run.generator is not None}
+        )
         # Nothing that needs a generator can start before it is there.
         left = in_words(max((seconds + sum(building)) / self.at_once, *building, 0.0))
         self.progress(f"benchmark | {words}, about {left} left", self.ended_count, self.total)
 
-    def _building(self) -> list[float]:
-        """Return the seconds that generators of runs to come may still take."""
-        names = {run.generator for run in self.todo.values() if run.generator is not None}
+    def _building(self, names: Iterable[str]) -> list[float]:
+        """Return the seconds that generators may take, those alone that have to be trained."""
         specs = [self.study.generators[n] for n in names if generator_done(self.folder, n) is None]
         return [
             estimated_generator_seconds(spec.images, self.cost)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dismix.bench.paper import PaperNumber, find_number
-from dismix.bench.report_data import MAIN, Condition, Key
+from dismix.bench.report_data import MAIN, Condition, Key, unit_words
 from dismix.bench.report_study import Study, grader_name
 from dismix.bench.statistics import mean_sd
 
@@ -67,7 +67,7 @@ class Cell:
         ids: Records it was computed from.
         paper: The paper's number, shown beside.
         note: Said on pointing at it.
-        mark: Small text behind the number: how many seeds, where that is unusual.
+        mark: Small text behind the number: how many repeats, where that is unusual.
         best: Stands out.
         tone: Colour of a heat map, -1 (bad) to 1 (good).
         missing: Not run or failed.
@@ -170,7 +170,7 @@ class Grid:
 
 
 def draw_grid(study: Study, grid: Grid, metric: Metric) -> list[Table]:
-    """Fill a grid with means over seeds, the paper's numbers beside them.
+    """Fill a grid with means over repeats, the paper's numbers beside them.
 
     Rows without any run make a table of their own, so that what was run is seen at a glance.
     """
@@ -198,7 +198,7 @@ def _draw(study: Study, grid: Grid, wanted: Sequence[Row], metric: Metric) -> Ta
         rows.append((*labels, *(Cell(text) for text in row.more), *mark_best(cells, metric)))
     rows = _heated(rows, metric) if grid.heat else rows
     others = any(cell.mark.startswith("n=") for row_cells in rows for cell in row_cells)
-    notes = [f"{_over_seeds(seeds, others)}; {_BOLD}"]
+    notes = [f"{_over_seeds(seeds, others, folds=study.has_folds)}; {_BOLD}"]
     if any(cell.paper for row_cells in rows for cell in row_cells):
         notes.append("Small: the paper's number.")
     columns = (*grid.headings, *(column.title for column in grid.columns))
@@ -212,12 +212,15 @@ def _draw(study: Study, grid: Grid, wanted: Sequence[Row], metric: Metric) -> Ta
     )  # fmt: skip
 
 
-def _over_seeds(seeds: int, others: bool) -> str:
+def _over_seeds(seeds: int, others: bool, *, folds: bool) -> str:
     """Say what the numbers are, and what n means where it is written beside some of them."""
+    one, many = ("run", "runs (folds × seeds)") if folds else ("seed", "seeds")
     if seeds == 1:
-        return "One seed each" + (" (n: mean ± standard deviation of n seeds)" if others else "")
-    beside = f" (n: over n seeds instead of {seeds})" if others else ""
-    return f"Means over {seeds} seeds ± standard deviation{beside}"
+        return f"One {one} each" + (
+            f" (n: mean ± standard deviation of n {one}s)" if others else ""
+        )
+    beside = f" (n: over n {one}s instead of {seeds})" if others else ""
+    return f"Means over {seeds} {many} ± standard deviation{beside}"
 
 
 def _heated(rows: list[tuple[Cell, ...]], metric: Metric) -> list[tuple[Cell, ...]]:
@@ -237,7 +240,7 @@ def _heated(rows: list[tuple[Cell, ...]], metric: Metric) -> list[tuple[Cell, ..
 
 
 def usual_seeds(study: Study, grid: Grid, metric: Metric) -> int:
-    """Return the commonest number of seeds in a grid, the larger of equals."""
+    """Return the commonest number of repeats in a grid, the larger of equals."""
     counts = [
         len(study.values(grid.key_of(row, column), metric.key))
         for row in grid.rows
@@ -270,9 +273,11 @@ def number_cell(
     mark = "" if len(values) == seeds else f"n={len(values)}"
     if failed:
         mark = f"{mark}, {len(failed)} failed".removeprefix(", ")
-    each = ", ".join(f"{r.seed}: {metric.text(v)}" for r, v in zip(records, values, strict=False))
+    every = study.by_unit(key, metric.key).items()
+    each = ", ".join(f"{unit_words(unit)}: {metric.text(value)}" for unit, value in every)
     ids = tuple(r.id for r in records)
-    return Cell(text, mean, ids, paper, f"by seed {each}", mark)
+    by = "run" if study.has_folds else "seed"
+    return Cell(text, mean, ids, paper, f"by {by} {each}", mark)
 
 
 def _paper_number(grid: Grid, row: Row, column: Column, metric: Metric) -> PaperNumber | None:

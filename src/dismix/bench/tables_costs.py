@@ -1,13 +1,14 @@
 """What mixing costs and where graders err: budgets, overhead, boundary errors, generators."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dismix.bench.report_data import Record, data_order, grader_order, mixer_order
+from dismix.bench.report_data import Key, Record, data_order, grader_order, mixer_order
 from dismix.bench.report_study import Study, grader_name, mixer_name
 from dismix.bench.tables import ACCURACY, NOT_RUN, Cell, Table
+from dismix.bench.tables_studies import condition_words
 
 BOUNDARY_GRADER = "cloc"
 OVERHEAD = ("idrid", "gol")
@@ -27,6 +28,7 @@ class Overhead:
         generator_s: Of its generator, once for all trainings; None where it has none.
         accuracy: Mean test accuracy, None where not known.
         ids: Records.
+        where: What is unusual about its condition, "" for nothing.
     """
 
     data: str
@@ -37,10 +39,11 @@ class Overhead:
     generator_s: float | None
     accuracy: float | None
     ids: tuple[str, ...]
+    where: str = ""
 
 
 def overheads(study: Study) -> list[Overhead]:
-    """Return the overhead of every mixer, from overhead records where there are any.
+    """Return the overhead of every mixer and condition, from overhead records if there are any.
 
     Else the wall times of the graders' runs of the main table serve, which other work on the
     machine may have lengthened.
@@ -48,11 +51,10 @@ def overheads(study: Study) -> list[Overhead]:
     timed = [r for r in study.records if r.kind == "overhead" and r.status == "done"]
     if not timed:
         timed = [r for key, rs in study.groups.items() if key.condition == study.base for r in rs]
-    groups: dict[tuple[str, str], dict[str, list[Record]]] = {}
+    groups: dict[tuple[str, str], dict[Key, list[Record]]] = {}
     for record in timed:
-        groups.setdefault((record.data, record.grader), {}).setdefault(record.mixer, []).append(
-            record
-        )
+        runs = groups.setdefault((record.data, record.grader), {})
+        runs.setdefault(_mixed(study, record), []).append(record)
     found = []
     for data in data_order({d for d, _ in groups}):
         for grader in grader_order({g for d, g in groups if d == data}):
@@ -60,14 +62,32 @@ def overheads(study: Study) -> list[Overhead]:
     return found
 
 
+def _mixed(study: Study, record: Record) -> Key:
+    """Return the setting that a timed run tells of: the usual one but for how it mixes.
+
+    Mixing more often costs more, so runs of another p are not averaged; images and epochs say
+    nothing about the extra time of a step.
+    """
+    key, given = study.key(record.data, record.grader, record.mixer), record.condition
+    if record.mixer == "none":
+        return key
+    condition = replace(key.condition, p=given.p, policies=given.policies, ablation=given.ablation)
+    return replace(key, condition=condition)
+
+
 def _of_setting(
-    study: Study, data: str, grader: str, runs: Mapping[str, list[Record]]
+    study: Study, data: str, grader: str, runs: Mapping[Key, list[Record]]
 ) -> list[Overhead]:
     bare = _seconds(study.groups.get(study.key(data, grader, "none"), []))
-    found = []
-    for mixer in mixer_order(runs):
-        seconds = _seconds(study.groups.get(study.key(data, grader, mixer), []))
-        given = [r.metric("overhead_percent") for r in runs[mixer]]
+    mixers, found = mixer_order({key.mixer for key in runs}), []
+
+    def place(key: Key) -> tuple[int, bool, str]:
+        usual = key.condition == study.base
+        return mixers.index(key.mixer), not usual, condition_words(key.condition)
+
+    for key in sorted(runs, key=place):
+        seconds = _seconds(study.groups.get(key, []))
+        given = [r.metric("overhead_percent") for r in runs[key]]
         percents = [value for value in given if value is not None]
         if percents:
             percent = float(np.mean(percents))
@@ -75,20 +95,23 @@ def _of_setting(
             percent = 100 * (seconds / bare - 1)
         else:
             continue
-        own = [s for r in runs[mixer] if (s := r.number("generator_s")) is not None]
-        ids = tuple(r.id for r in runs[mixer])
+        own = [s for r in runs[key] if (s := r.number("generator_s")) is not None]
+        ids = tuple(r.id for r in runs[key])
         made = float(np.mean(own)) if own else None
-        accuracy = _accuracy(study, data, grader, mixer)
-        found.append(Overhead(data, grader, mixer, percent, seconds, made, accuracy, ids))
-    if found and "none" not in runs:
+        where = "" if key.condition == study.base else condition_words(key.condition)
+        accuracy = _accuracy(study, key)
+        found.append(
+            Overhead(data, grader, key.mixer, percent, seconds, made, accuracy, ids, where)
+        )
+    if found and "none" not in mixers:
         # Mixers are timed against their own bare steps; no mixing is then zero by definition.
-        accuracy = _accuracy(study, data, grader, "none")
+        accuracy = _accuracy(study, study.key(data, grader, "none"))
         found.insert(0, Overhead(data, grader, "none", 0.0, bare, None, accuracy, ()))
     return found
 
 
-def _accuracy(study: Study, data: str, grader: str, mixer: str) -> float | None:
-    values = study.values(study.key(data, grader, mixer), ACCURACY.key)
+def _accuracy(study: Study, key: Key) -> float | None:
+    values = study.values(key, ACCURACY.key)
     return float(np.mean(values)) if values else None
 
 
@@ -105,7 +128,8 @@ def overhead_table(study: Study) -> Table | None:
         return None
     rows = [
         (
-            Cell(study.data_name(o.data)), Cell(grader_name(o.grader)), Cell(mixer_name(o.mixer)),
+            Cell(study.data_name(o.data)), Cell(grader_name(o.grader)),
+            Cell(mixer_name(o.mixer) + (f", {o.where}" if o.where else "")),
             Cell(percent_text(o.percent), o.percent, o.ids),
             Cell("" if o.seconds is None else seconds_text(o.seconds), o.seconds),
             Cell("" if o.generator_s is None else seconds_text(o.generator_s), o.generator_s),
@@ -160,7 +184,7 @@ def budget_table(study: Study) -> Table:
             if not runs:
                 continue
             seen = [n for r in runs if (n := r.number("images_seen")) is not None]
-            per_grader = {(r.grader, r.number("images_seen")) for r in runs}
+            per_grader = {((r.grader, r.fold), r.number("images_seen")) for r in runs}
             seen_by[mixer] = per_grader
             rows.append(_budget_row(study, data, mixer, runs, seen))
         graders = {g for found in seen_by.values() for g, _ in found}
@@ -245,7 +269,8 @@ def boundary_table(study: Study) -> Table | None:
     return Table(
         "boundary", "Neighbouring grades taken for each other (per cent of the images of both)",
         ("data set", "grader", "grades", *(mixer_name(m) for m in mixers)), tuple(rows), 3,
-        ("Means over seeds; the least in bold. The paper shows these as bars without numbers.",),
+        (f"Means over {study.repeats}; the least in bold. The paper shows these as bars without"
+         " numbers.",),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Who wins and how sure that is, as tables: over settings, over test images, over seeds."""
+"""Who wins and how sure that is, as tables: over settings, over test images, over repeats."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +35,18 @@ def focus(study: Study) -> str:
     """Return the mixer that is compared with the others: DisMix, else the last one run."""
     run = mixer_order({key.mixer for key in study.groups} - {NONE})
     return OURS if OURS in run else (run[-1] if run else "")
+
+
+def unequal_settings(study: Study, ours: str) -> int:
+    """Return in how many settings a mixer that ours is compared with has other repeats."""
+    found = 0
+    for (data, grader), row in study.scores(METRICS[0].key).items():
+        units = {
+            mixer: frozenset(study.by_unit(study.key(data, grader, mixer), METRICS[0].key))
+            for mixer in row
+        }
+        found += ours in row and any(other != units[ours] for other in units.values())
+    return found
 
 
 def baselines(study: Study, ours: str) -> list[str]:
@@ -144,8 +156,8 @@ def duel_table(study: Study, outcome: Outcome, draws: int = 2000) -> Table:
         ("data set", "grader", "best baseline", "gain", "result", "95 % over images", "images"),
         tuple(rows), 2,
         ("Interval: percentile bootstrap over test images, both mixers on the same resamples, each"
-         " image's score averaged over seeds. The best baseline is chosen after seeing the"
-         " results, so these gains are conservative.",),
+         f" image's score averaged over {study.repeats}. The best baseline is chosen after seeing"
+         " the results, so these gains are conservative.",),
     )  # fmt: skip
 
 
@@ -186,7 +198,7 @@ def heat_table(study: Study, metric: Metric) -> Table:
 
 
 def seed_table(study: Study, metric: Metric) -> Table | None:
-    """Return paired tests over the seeds of single settings, where there are enough."""
+    """Return paired tests over the repeats of single settings, where there are enough."""
     ours = focus(study)
     rows = []
     for key in sorted(study.groups, key=lambda k: _order(study, k)):
@@ -211,13 +223,18 @@ def seed_table(study: Study, metric: Metric) -> Table | None:
         )  # fmt: skip
     if not rows:
         return None
+    what, paired = study.repeats, "fold and seed" if study.has_folds else "seed"
+    notes = [f"Paired by {paired}, one-sided; the permutation test is exact up to 20 {what}. These"
+             " p-values are not corrected for the number of rows."]  # fmt: skip
+    if study.has_folds:
+        notes.append("Trainings of different folds share most of their images, so these p-values"
+                     " are smaller than those of independent runs would be.")  # fmt: skip
+    same = "folds and seeds" if study.has_folds else "seeds"
     return Table(
-        f"seeds-{metric.key}", f"{metric.title}: {mixer_name(ours)} with the same seeds",
-        ("data set", "grader", "against", "seeds", "mean gain", "won / tied / lost",
+        f"seeds-{metric.key}", f"{metric.title}: {mixer_name(ours)} with the same {same}",
+        ("data set", "grader", "against", what, "mean gain", "won / tied / lost",
          "p (permutation)", "p (Wilcoxon)", "effect"),
-        tuple(rows), 2,
-        ("Paired by seed, one-sided; the permutation test is exact up to 20 seeds. These p-values"
-         " are not corrected for the number of rows.",),
+        tuple(rows), 2, tuple(notes),
     )  # fmt: skip
 
 

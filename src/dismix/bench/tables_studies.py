@@ -253,7 +253,8 @@ def other_tables(study: Study) -> list[Table]:
         columns = []
         for mixer in mixer_order({k.mixer for k in keys}):
             name = mixer_name(mixer)
-            columns += [Column(name, mixer), Column(f"{name}, as usual", mixer, _fields(MAIN))]
+            usual = Column(f"{name}, as usual", mixer, _fields(study.base))
+            columns += [Column(name, mixer), usual]
         pairs = {(k.data, k.grader) for k in keys}
         rows = [
             Row(d, g)

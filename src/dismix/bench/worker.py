@@ -60,6 +60,9 @@ def _run(folder: BenchFolder, job: Job, progress: Progress | None) -> Outcome:
         folder.note("started", name)
         record = _record(folder, job, progress)
         folder.write_record(record)
+        if record["status"] == "done" and not job.get("keep"):
+            # Only now: where the record cannot be written, the next try goes on from here.
+            shutil.rmtree(folder.work_dir(name), ignore_errors=True)
         folder.note(record["status"], name)
     return _outcome(job, name, record["status"], record["wall_s"], record["error"])
 
@@ -159,13 +162,24 @@ def _line(error: BaseException) -> str:
 def lost_record(job: Job, reason: str) -> Outcome:
     """Write the record of a run whose worker died again and again.
 
+    A generator that has not ended by then is kept as failed too: other runs that need it would
+    only lose their workers in the same way.
+
     Args:
         job: See `run_job`.
         reason: What is known of the deaths.
     """
-    if job["type"] == "generator":
-        return _outcome(job, job["generator"]["id"], "failed", error=reason)
+    from dismix.bench.artifacts import generator_done, keep_lost
+
     folder, spec = BenchFolder(job["folder"], job.get("work")), job["spec"]
+    if job["generator"] is not None:
+        keep_lost(folder, job["generator"]["id"], reason)
+    if job["type"] == "generator":
+        name = job["generator"]["id"]
+        if (done := generator_done(folder, name)) is not None:
+            # It died after its work was done.
+            return _outcome(job, name, "done", done["seconds"])
+        return _outcome(job, name, "failed", error=reason)
     with folder.lock(f"run-{spec['id']}"):
         if folder.status(spec["id"]) == "done":
             # It died after its work was done.

@@ -254,13 +254,16 @@ def report(
 
 def _place(name: str | None, output: Path) -> tuple[Path, str | None]:
     """Return the benchmark's folder, and the plan that is meant, if any."""
-    from dismix.bench.plan import plan_name
+    from dismix.bench.plan import list_plans, plan_name
 
     if name is None:
         return output, None
-    if Path(name).is_dir():
-        return Path(name), None
-    return output, plan_name(name)
+    folder, plan = Path(name), plan_name(name)
+    # A folder of any kind may be called as a plan is, such as that of `dismix demo`.
+    planned = plan in list_plans() or (output / "plans" / f"{plan}.json").is_file()
+    if any((folder / "records").glob("*.json")) or (folder.is_dir() and not planned):
+        return folder, None
+    return output, plan
 
 
 @app.command()

@@ -100,8 +100,16 @@ def make_app(session: Session, files: Path, host: str, password: str | None) -> 
         ssr_mode=False, pwa=False, mcp_server=False, enable_monitoring=False,
         run_history=False, footer_links=[], css=style, theme=_theme(),
     )  # fmt: skip
-    hosts = LOOPBACK if is_loopback(host) else None
-    return Guard(app, files, hosts=hosts, password=password)
+    return Guard(app, files, hosts=own_hosts(host), password=password)
+
+
+def own_hosts(host: str) -> tuple[str, ...] | None:
+    """Return the names under which requests may come, None for any.
+
+    Args:
+        host: Address that is listened on; 127.0.0.2 is this machine's own too.
+    """
+    return (*LOOPBACK, host) if is_loopback(host) else None
 
 
 def _theme() -> "object":

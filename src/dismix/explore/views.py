@@ -243,8 +243,9 @@ def policies_view(session: Session, start: str | None, partner: str | None, shar
     for (name, mix), opinion in zip(made.items(), opinions, strict=True):
         title, words = POLICY_WORDS[name]
         below = cards.law_bars(
-            f"Training label: {label_note(session, mix).split('grade ')[1]}", mix.law, session.ranks
-        )
+            f"Training label: {label_note(session, mix).partition('grade ')[2]}", mix.law,
+            session.ranks,
+        )  # fmt: skip
         note = describe_made(session, mix)
         shown.append(
             cards.card(mix.pixels, title, words, below + opinion + saves(mix, note), kind="made")

@@ -103,6 +103,7 @@ class Choices:
                 "a budget chooses the epochs itself", column="--budget",
                 cure="give either --budget or --epochs and --generator-epochs",
             )  # fmt: skip
+        _refuse_factors(self.changes)
 
     @property
     def smallest(self) -> float:
@@ -112,6 +113,20 @@ class Choices:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
         return dataclasses.asdict(self)
+
+
+def _refuse_factors(changes: Mapping[str, str]) -> None:
+    """Refuse to change what a study itself compares or repeats: it could not be analysed."""
+    from dismix.bench.plan_checks import DEFAULTS
+
+    own = {"grader": "--grader", "seed": "--repeats", "fold": "--folds"}
+    for name in changes:
+        if name in DEFAULTS:
+            instead = f"use {own[name]}" if name in own else "`dismix bench run` takes it"
+            raise DisMixError(
+                f"'{name}' is fixed by a study", column="--set",
+                cure=f"{instead}; a study compares {', '.join(MIXERS)} with all else equal",
+            )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ class Prepared:
         speed: Of this machine.
         budget: Lengths of trainings.
         name: What the data are called.
+        source: Name of the manifest or folder, as a command takes it.
     """
 
     choices: Choices
@@ -47,6 +48,7 @@ class Prepared:
     speed: Speed
     budget: Budget
     name: str
+    source: str
 
     def announcement(self) -> str:
         """Say what will be done and how long it takes."""
@@ -80,17 +82,31 @@ def prepare(
     begun = time.perf_counter()
     intake = take_in(path, choices, settled.size, progress)
     decode = (time.perf_counter() - begun) / len(intake.manifest)
-    write_manifest(intake.manifest, output / DATA)
-    speed = measured_speed(
-        intake.manifest, choices, settled, output, votes=intake.votes, decode=decode,
-        progress=progress,
-    )  # fmt: skip
-    budget = _lengths(output / LENGTHS, choices, settled, len(intake.manifest), speed)
+    # Another command in this folder would clear away the trial, or choose other lengths.
+    with BenchFolder(output / BENCH).lock("prepare"):
+        write_manifest(intake.manifest, output / DATA)
+        speed = measured_speed(
+            intake.manifest, choices, settled, output, votes=intake.votes, decode=decode,
+            progress=progress,
+        )  # fmt: skip
+        budget = _lengths(output / LENGTHS, choices, settled, len(intake.manifest), speed)
     place = intake.manifest.path
     name = Path(path).resolve().name if place is None else place.stem
     if name == "manifest" and place is not None:
         name = place.resolve().parent.name
-    return Prepared(choices, settled, intake, speed, budget, name)
+    return Prepared(choices, settled, intake, speed, budget, name, _source(path))
+
+
+def _source(path: str | Path) -> str:
+    """Return a manifest's name as a command takes it, without the folders of this machine.
+
+    Example:
+        >>> _source("/home/me/knees.csv"), _source("/home/me/knees/manifest.csv")
+        ('knees.csv', 'knees/manifest.csv')
+    """
+    place = Path(path).resolve()
+    own = place.stem != "manifest" or not place.parent.name
+    return place.name if own else f"{place.parent.name}/{place.name}"
 
 
 def _lengths(path: Path, choices: Choices, settled: Settled, images: int, speed: Speed) -> Budget:

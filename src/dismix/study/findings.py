@@ -1,5 +1,6 @@
 """From finished runs to ``study.json`` and the page."""
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from dismix.bench.folder import BenchFolder
 from dismix.bench.sources import FULL
 from dismix.bench.specs import Study
 from dismix.data.annotators.agreement import measure_agreement
+from dismix.data.laws import law_columns
 from dismix.data.manifest import Manifest, read_manifest
 from dismix.progress import Progress
 from dismix.provenance import provenance
@@ -61,7 +63,8 @@ def write_findings(
     made = provenance()
     found: dict[str, Any] = {
         "format": FORMAT, "date": made["date"], "version": dismix.__version__,
-        "commit": made["commit"], "hardware": made["hardware"], "command": _command(prepared),
+        "commit": made["commit"], "hardware": made["hardware"],
+        "command": repeating_command(prepared, output),
         "answer": verdict.answer, "recommended": verdict.mixer, "headline": verdict.headline,
         "reasons": [*verdict.sentences], "learned": able, "metric": metric.name, "worth": worth,
         "comparisons": [comparisons[pair].to_dict() for pair in PAIRS],
@@ -117,6 +120,7 @@ def _data(prepared: "Prepared", pooled: Pooled) -> dict[str, Any]:
         "name": prepared.name, "images": len(manifest), "groups": prepared.intake.groups,
         "ranks": [*manifest.meta.ranks], "counts": [*prepared.intake.counts],
         "tested": tested.tolist(), "annotators": manifest.annotators,
+        "soft": bool(law_columns(manifest.table)),
     }  # fmt: skip
 
 
@@ -150,11 +154,15 @@ def _notes(prepared: "Prepared") -> list[str]:
 def _facts(prepared: "Prepared", manifest: Manifest) -> list[str]:
     choices, budget = prepared.choices, prepared.budget
     graded = int((~np.isnan(manifest.grades)).sum())
+    soft = bool(law_columns(manifest.table))
+    majority = "the largest share of the soft label" if soft else "the annotators' majority"
     judged = (
         "the reference grade" if graded == len(manifest)
-        else "the annotators' majority" if graded == 0
-        else f"the reference grade ({graded:,} images) or the annotators' majority"
+        else majority if graded == 0
+        else f"the reference grade ({graded:,} images) or {majority}"
     )  # fmt: skip
+    labels = [name for name, given in (("votes", manifest.annotators), ("soft labels", soft))
+              if given]  # fmt: skip
     units = "groups" if "group" in manifest.table else "images"
     counted = METRICS[choices.metric].step > 0
     kept = (
@@ -167,7 +175,7 @@ def _facts(prepared: "Prepared", manifest: Manifest) -> list[str]:
         f"All images were dealt into {choices.folds} folds with equal shares of the grades. "
         f"Networks and generators that are tested on a fold never saw any of it. {kept}",
         f"Of the rest 15 % chose the checkpoint, the others ({budget.train:,} images, about) were "
-        f"learned from, by {'votes' if prepared.intake.votes else 'single grades'}. Held-out "
+        f"learned from, by {' and '.join(labels) or 'single grades'}. Held-out "
         f"images were judged by {judged}.",
         f"No mixing, Mixup and DisMix had the same network, images, seeds and number of images "
         f"seen; {budget.repeats} training{'s' * (budget.repeats != 1)} each in every fold.",
@@ -181,19 +189,30 @@ def _facts(prepared: "Prepared", manifest: Manifest) -> list[str]:
     ]
 
 
-def _command(prepared: "Prepared") -> str:
-    choices, words = prepared.choices, [f"dismix study {prepared.name} --folds"]
-    words.append(str(choices.folds))
+def repeating_command(prepared: "Prepared", output: Path) -> str:
+    """Return the command that repeats a study, as a shell takes it.
+
+    Files and folders are named without those above them: pages are shown to others.
+
+    Args:
+        prepared: What was asked for and settled.
+        output: The study's folder.
+    """
+    choices, budget = prepared.choices, prepared.budget
     options = {
+        "-o": output.resolve().name or "study", "--folds": choices.folds,
         "--grader": choices.grader, "--backbone": prepared.settled.backbone,
         "--arch": prepared.settled.arch, "--size": prepared.settled.size,
-        "--epochs": prepared.budget.epochs, "--generator-epochs": prepared.budget.generator_epochs,
-        "--repeats": prepared.budget.repeats, "--metric": choices.metric,
-        "--worth": f"{choices.smallest:g}",
+        "--epochs": budget.epochs, "--generator-epochs": budget.generator_epochs,
+        "--repeats": budget.repeats, "--metric": choices.metric, "--worth": choices.smallest,
     }  # fmt: skip
-    words += [f"{name} {value}" for name, value in options.items()]
+    words = ["dismix", "study", prepared.source]
+    words += [str(word) for option in options.items() for word in option]
     words += ["--without-test"] if choices.without_test else []
-    words += [f"--set {name}={value}" for name, value in choices.changes.items()]
-    if f"guide_steps={prepared.budget.guide_steps}" not in " ".join(words):
-        words.append(f"--set generator.guide_steps={prepared.budget.guide_steps}")
-    return " ".join(words)
+    words += ["--on-error", choices.on_error] if choices.on_error != "stop" else []
+    words += ["--cpu"] if prepared.settled.device == "cpu" else []
+    # The user's word comes last, as it did here.
+    changes = {"generator.guide_steps": str(budget.guide_steps), **choices.changes}
+    for name, value in changes.items():
+        words += ["--set", f"{name}={value}"]
+    return shlex.join(words)

@@ -128,6 +128,11 @@ def agreement_part(found: Mapping[str, Any]) -> str:
 
 
 def _no_agreement(found: Mapping[str, Any], agreement: Mapping[str, Any] | None) -> str:
+    if agreement is None and found["data"]["soft"]:
+        return (
+            "The data hold soft labels, a share for every grade, and nobody's single votes: they"
+            " were learned from as they are, and how far annotators agree cannot be measured."
+        )
     if agreement is None or not agreement["annotators"]:
         return (
             "Nobody's votes are in the data, only one grade an image: agreement cannot be measured,"
@@ -257,6 +262,7 @@ def method_part(found: Mapping[str, Any]) -> str:
         "<h2>How the answer was found</h2><h3>The rule, fixed beforehand</h3>"
         f"<ol>{rule}</ol><h3>What was done</h3><ul>{facts}</ul>"
         f"<h3>To repeat it</h3><pre>{html.escape(found['command'])}</pre>"
+        '<p class="soft">Files and folders are named without those above them.</p>'
         f'<p class="soft">{html.escape(settings)} Every run has a record with its predictions in '
         "<code>bench/records</code> beside this page, and all numbers are in "
         "<code>study.json</code>.</p>"

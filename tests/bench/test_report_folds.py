@@ -1,0 +1,135 @@
+"""Reports of studies over folds: folds are repeats, paired like seeds, never a condition."""
+
+import json
+
+import numpy as np
+import pytest
+from tests.bench.synthetic import Lab
+
+from dismix.bench.report import write_report
+from dismix.bench.report_data import Key
+from dismix.bench.report_study import read_study
+from dismix.bench.report_summary import summarise
+from dismix.bench.tables import ACCURACY
+from dismix.bench.tables_costs import budget_table
+from dismix.bench.tables_statistics import judge, seed_table
+from dismix.bench.tables_studies import other_tables
+
+MIXERS = ("none", "mixup", "dismix")
+
+
+def fold_run(lab, mixer, fold, seed=0, of=3, accuracy=0.5, images=4, **config):
+    """Write a run that tested one fold; its images are named alike in all folds."""
+    right = round(accuracy * images)
+    made = {
+        "image": [f"{i}.png" for i in range(images)], "grade": [0] * images,
+        "label": [0] * right + [1] * (images - right),
+    }  # fmt: skip
+    content = {
+        "predictions": made, "metrics": {"accuracy": accuracy, "mae": 1 - accuracy},
+        "images_seen": 100 + fold,
+        "config": {
+            "epochs": 3, "data": {"content": f"{fold:064x}", "counts": {"train": 20 + fold},
+                                  "derivation": {"fold": {"number": fold, "of": of}}}, **config,
+        },
+    }  # fmt: skip
+    return lab.grader("knee", "ce", mixer, seed, fold=f"{fold}/{of}", content=content)
+
+
+@pytest.fixture
+def lab(tmp_path):
+    made = Lab(tmp_path)
+    for mixer in MIXERS:
+        for fold in (1, 2, 3):
+            for seed in (0, 1):
+                fold_run(made, mixer, fold, seed, accuracy=0.25 * fold + 0.25 * (mixer == "dismix"))
+    return made
+
+
+def test_all_folds_stand_in_the_main_table(lab):
+    study = read_study(lab.folder)
+    units = [(fold, seed) for fold in (1, 2, 3) for seed in (0, 1)]
+    for mixer in MIXERS:
+        assert [r.unit for r in study.groups[Key("knee", "ce", mixer)]] == units
+    assert len(study.groups) == 3
+    assert study.older == []
+    assert study.scores("accuracy")["knee", "ce"] == {"none": 0.5, "mixup": 0.5, "dismix": 0.75}
+    table = seed_table(study, ACCURACY)
+    assert table.columns[3] == "runs"
+    assert [c.text for c in table.rows[0][2:6]] == ["no mixing", "6", "+25.00", "6 / 0 / 0"]
+    assert "Paired by fold and seed" in table.notes[0]
+    # Folds differ by an image; mixers do not.
+    assert "the same number" in budget_table(study).notes[0]
+    write_report(lab.folder)
+    text = (lab.folder / "report.md").read_text(encoding="utf-8")
+    assert "Means over 6 runs (folds × seeds) ± standard deviation; best in bold." in text
+    assert "fold = " not in text
+    assert "| condition | fold | seed |" in text
+    assert "over seeds" not in text
+    assert "by run fold 1 seed 0: 25.00" in (lab.folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_images_of_different_folds_are_different_images(lab):
+    study = read_study(lab.folder)
+    gains = study.image_gains(Key("knee", "ce", "dismix"), Key("knee", "ce", "mixup"), "accuracy")
+    assert len(gains) == 12
+    assert gains.mean() == pytest.approx(0.25)
+
+
+def test_missing_folds_are_not_run(lab):
+    lost = fold_run(lab, "mixup", 2, 1, accuracy=0.5)
+    (lab.folder / "records" / f"{lost}.json").unlink()
+    runs = [
+        {"id": f"{mixer}{fold}{seed}", "kind": "grader",
+         "factors": {"data": "knee", "grader": "ce", "mixer": mixer, "seed": seed,
+                     "fold": f"{fold}/3"}}
+        for mixer in MIXERS for fold in (1, 2, 3) for seed in (0, 1)
+    ]  # fmt: skip
+    (lab.folder / "planned.json").write_text(json.dumps({"runs": runs}))
+    study = read_study(lab.folder)
+    assert list(study.missing()) == [(Key("knee", "ce", "mixup"), [(2, 1)])]
+    assert any("1 planned run in 1 setting" in line for line in summarise(study).not_run)
+
+
+def test_mixers_are_compared_on_the_same_folds(tmp_path):
+    lab = Lab(tmp_path)
+    for mixer, folds in (("mixup", (1, 2, 3)), ("dismix", (1, 2))):
+        for fold in folds:
+            fold_run(lab, mixer, fold, accuracy=1.0 if fold == 3 else 0.5)
+    study = read_study(tmp_path)
+    assert np.mean(study.values(Key("knee", "ce", "mixup"), "accuracy")) > 0.6
+    assert judge(study, ACCURACY).strongest.ties == 1
+    told = dict(summarise(study).paragraphs)["Who wins"]
+    assert told[-1].startswith("In one of these settings some mixers lack runs that others have")
+
+
+def test_another_dealing_and_the_datas_own_split_stand_apart(lab):
+    for mixer in MIXERS:
+        fold_run(lab, mixer, 1, of=5, accuracy=1.0)
+    lab.grader("knee", "ce", "cutmix", 0, content={"config": {"epochs": 3}})
+    study = read_study(lab.folder)
+    assert len(study.groups[Key("knee", "ce", "mixup")]) == 6
+    # A mixer without any fold is not compared with those that have them.
+    assert "cutmix" not in study.scores("accuracy")["knee", "ce"]
+    captions = {table.caption.partition(":")[0] for table in other_tables(study)}
+    assert captions == {"folds = 5", "folds = none"}
+
+
+def test_what_plans_ask_for_now_is_the_usual_dealing(lab):
+    runs = [
+        {"id": f"new{fold}", "kind": "grader",
+         "factors": {"data": "knee", "grader": "ce", "mixer": "mixup", "seed": 0,
+                     "fold": f"{fold}/5"}}
+        for fold in range(1, 6)
+    ]  # fmt: skip
+    (lab.folder / "planned.json").write_text(json.dumps({"runs": runs}))
+    missing = list(read_study(lab.folder).missing())
+    assert missing == [(Key("knee", "ce", "mixup"), [(fold, 0) for fold in range(1, 6)])]
+
+
+def test_other_settings_of_the_same_folds_are_told_apart(lab):
+    for fold in (1, 2, 3):
+        fold_run(lab, "mixup", fold, accuracy=1.0, epochs=9)
+    study = read_study(lab.folder)
+    assert len(study.groups[Key("knee", "ce", "mixup")]) == 6
+    assert {t.caption.partition(":")[0] for t in other_tables(study)} == {"epochs = 9"}
