@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from dismix.errors import DisMixError
+from dismix.mixing import editors
 from dismix.mixing.diffusemix import DiffuseMix, FilterMix, seam_masks, spoiled
 from dismix.mixing.editors import (
     FILTERS,
@@ -76,7 +77,7 @@ def test_all_layouts_and_prompts_are_drawn():
     mix = DiffuseMix(3, editor=Listening(), p=1.0, prompts=["a", "b", "c"], fractals=2)
     layouts = set()
     for _ in range(10):
-        mix(pictures(), torch.zeros(4, dtype=torch.long))
+        mix(pictures() * 2 - 1, torch.zeros(4, dtype=torch.long))
         layouts |= set(mix.draw(pictures(), mix.last.sources).layout.tolist())
     assert set(seen) == {"a", "b", "c"}
     assert layouts == {0, 1, 2, 3}
@@ -198,6 +199,39 @@ def test_diffusers_editor_calls_the_pipeline():
         editor(pictures(1, 4), ["x"])
 
 
+def fake_pipeline(value, kind=FakePipeline):
+    pipeline = kind()
+    pipeline.unet = torch.nn.PReLU(init=value)
+    pipeline.vae = torch.nn.Linear(1, 1).requires_grad_(False)
+    pipeline.vae.weight.fill_(0.5)
+    pipeline.vae.bias.fill_(0.25)
+    return pipeline
+
+
+def test_pipelines_of_other_weights_do_not_share_a_cache(tmp_path):
+    images = pictures(1, 1)
+    made = [DiffusersEditor(fake_pipeline(v), steps=3, device="cpu") for v in (0.1, 0.2, 0.1)]
+    first, second, again = (CachedEditor(editor, tmp_path).path(images[0], "x") for editor in made)
+    assert first != second
+    assert first == again
+    half = fake_pipeline(0.1)
+    half.unet.half()
+    assert DiffusersEditor(half, steps=3, device="cpu").name == made[0].name
+    named = DiffusersEditor(fake_pipeline(0.1), steps=3, device="cpu", name="pix2pix")
+    assert named.name == "pix2pix-g4-i1.5-s3-0"
+    kept = {DiffusersEditor(FakePipeline(), device="cpu", name=n).name for n in ("one", "two")}
+    assert len(kept) == 2
+
+
+def test_pipelines_without_weights_are_told_apart_by_their_folders(tmp_path, monkeypatch):
+    monkeypatch.setattr(editors, "load_pipeline", lambda folder, dtype: FakePipeline())
+    names = [
+        DiffusersEditor(tmp_path / part / "pix2pix", device="cpu").name for part in ("a", "b", "a")
+    ]
+    assert names[0] == names[2] != names[1]
+    assert all(name.startswith("pix2pix-") for name in names)
+
+
 def test_missing_editors_are_named(tmp_path):
     with pytest.raises(DisMixError, match="needs an editor"):
         DiffuseMix(3)
@@ -234,4 +268,32 @@ def test_filtermix_does_not_call_itself_diffusemix():
     mix(pictures() * 2 - 1, torch.zeros(4, dtype=torch.long))
     assert mix.last.method == "filtermix"
     with pytest.raises(DisMixError, match="unknown filter 'sunset'"):
-        FilterMix(3, p=1.0, prompts=["sunset"])(pictures(), torch.zeros(4, dtype=torch.long))
+        FilterMix(3, p=1.0, prompts=["sunset"])(
+            pictures() * 2 - 1, torch.zeros(4, dtype=torch.long)
+        )
+
+
+@pytest.mark.parametrize("mean", [(0.485, 0.456, 0.406), [0.5], 0.4])
+def test_a_normalisation_of_each_channel(mean):
+    std = (0.229, 0.224, 0.225) if len(torch.tensor(mean).flatten()) == 3 else 0.25
+    unit, labels = pictures(), torch.zeros(4, dtype=torch.long)
+    shift, scale = (torch.tensor(v).view(-1, 1, 1) for v in (mean, std))
+    mix = FilterMix(3, p=1.0, fractals=2, mean=mean, std=std)
+    out, _ = mix((unit - shift) / scale, labels)
+    plain, _ = FilterMix(3, p=1.0, fractals=2)(unit * 2 - 1, labels)
+    assert torch.allclose(out * scale + shift, plain * 0.5 + 0.5, atol=1e-5)
+    kept = DiffuseMix(3, p=1.0, editor=IdentityEditor(), fractal_alpha=0.0, mean=mean, std=std)
+    assert torch.allclose(
+        kept((unit - shift) / scale, labels)[0], (unit - shift) / scale, atol=1e-5
+    )
+
+
+def test_a_normalisation_that_cannot_be_is_told():
+    labels = torch.zeros(4, dtype=torch.long)
+    with pytest.raises(DisMixError, match="mean has 2 numbers for images of 3 channels"):
+        FilterMix(3, p=1.0, mean=(0.5, 0.5))(pictures() * 2 - 1, labels)
+    with pytest.raises(DisMixError, match="std is 0"):
+        FilterMix(3, std=0)
+    mix = FilterMix(3, p=1.0, fractals=2)
+    with pytest.warns(UserWarning, match="does not look like"):
+        mix(pictures() * 255, labels)

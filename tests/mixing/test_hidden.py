@@ -1,5 +1,8 @@
 """Mixers inside a network: one pass, the right rows, the right features."""
 
+import copy
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -47,12 +50,42 @@ def test_the_hidden_layer_is_mixed_once():
 def test_a_hook_never_met_is_taken_back():
     model, images = net(), pictures()
     mix = ManifoldMixup(4, layers=["0"], include_input=False, p=1.0)
-    for _ in range(3):
-        mix(images, torch.arange(6) % 4, model=model)
-    assert len(model[0]._forward_hooks) == 1
-    mix.eval()
     mix(images, torch.arange(6) % 4, model=model)
+    with pytest.warns(UserWarning, match="no training pass went through layer '0'"):
+        mix(images, torch.arange(6) % 4, model=model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mix(images, torch.arange(6) % 4, model=model)
+        assert len(model[0]._forward_hooks) == 1
+        mix.eval()
+        mix(images, torch.arange(6) % 4, model=model)
     assert len(model[0]._forward_hooks) == 0
+
+
+@pytest.mark.parametrize("kind", [ManifoldMixup, AlignMixup])
+def test_gradient_checkpointing_that_goes_past_a_layer_is_told(kind):
+    from dismix._compat import import_torchvision
+
+    import_torchvision()
+    import timm
+
+    torch.manual_seed(0)
+    model, images = timm.create_model("resnet18", num_classes=4), torch.rand(2, 3, 32, 32)
+    options = {"include_input": False} if kind is ManifoldMixup else {"p_input": 0.0}
+    mix = kind(4, p=1.0, model=model, **options)
+
+    def step():
+        model(mix(images, torch.tensor([0, 1]))[0])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            step()
+        copy.deepcopy(mix)
+    model.set_grad_checkpointing(True)
+    step()
+    with pytest.warns(UserWarning, match=r"layer 'layer\d' .* checkpointing switched off"):
+        step()
 
 
 def test_evaluation_is_never_mixed():
@@ -120,6 +153,8 @@ def test_wrapped_models(monkeypatch):
 def test_all_places_are_drawn():
     model, images = net(), pictures()
     mix = ManifoldMixup(4, layers=["0", "1"], p=1.0)
+    # Nothing passes through the model here.
+    mix._warned = True
     met = set()
     for _ in range(40):
         out, _ = mix(images, torch.arange(6) % 4, model=model)
@@ -161,6 +196,7 @@ def test_layers_are_found():
 def test_ordinal_manifold_pairs_near_ranks_with_one_peak():
     labels = torch.tensor([0, 4, 1, 3, 0, 4, 2, 2])
     mix = OrdinalManifoldMixup(5, p=1.0, model=net())
+    mix._warned = True
     images = pictures(8)
     for _ in range(10):
         _, targets, info = mix(images, labels, return_info=True)
@@ -212,6 +248,26 @@ def test_alignment_undoes_a_shift():
         out = align_features(features, draws, 0.1, 100)
         assert torch.allclose(out[:1], expected, atol=1e-3)
         assert torch.equal(out[1], features[1])
+
+
+@pytest.mark.parametrize("toss", [True, False])
+@pytest.mark.parametrize("scale", [1.0, 10.0, 100.0])
+def test_moved_features_are_means_before_sinkhorn_has_converged(toss, scale):
+    """A channel that is one everywhere stays so: no position gets stronger or weaker."""
+    features = torch.rand(6, 16, 4, 4, generator=torch.Generator().manual_seed(0)) * scale
+    features[:, 0] = 1.0
+    rows, partner = torch.arange(3), torch.arange(3, 6)
+    draws = AlignDraws(rows, partner, torch.full((3,), 0.3), torch.zeros(3, dtype=torch.bool),
+                       False, torch.full((3,), toss))  # fmt: skip
+    out = align_features(features, draws, 0.1, 100)[:3].flatten(2)
+    assert torch.allclose(out[:, 0], torch.ones(3, 16), atol=1e-5)
+    own, other = features[rows].flatten(2), features[partner].flatten(2)
+    plan = transport_plan(own, other)
+    if scale == 10.0:
+        assert float((plan.sum(2) * 16 - 1).abs().max()) > 0.1
+    plan = plan / plan.sum(2 if toss else 1, keepdim=True)
+    stays, comes = (own, other @ plan.mT) if toss else (own @ plan, other)
+    assert torch.allclose(out, 0.3 * stays + 0.7 * comes, rtol=1e-3, atol=1e-4)
 
 
 def test_alignmixup_mixes_input_or_last_layer():

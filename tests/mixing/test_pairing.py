@@ -162,6 +162,27 @@ def test_gradient_mixers_say_so_in_a_worker():
         mix([data[i] for i in range(4)])
 
 
+def test_batches_without_images_and_targets_in_front_are_refused():
+    samples = [{"image": torch.zeros(1, 4, 4), "grade": i % 3} for i in range(4)]
+    with pytest.raises(DisMixError, match="got a dict of image, grade; give as_collate a collate"):
+        as_collate(Mixup(3))(samples)
+    with pytest.raises(DisMixError, match="got a Tensor"):
+        as_collate(Mixup(3))([torch.zeros(1, 4, 4)] * 4)
+
+    def pair(given):
+        batch = torch.utils.data.default_collate(given)
+        return batch["image"], batch["grade"], "kept"
+
+    images, targets, rest = as_collate(Mixup(3), pair)(samples)
+    assert (images.shape, targets.shape, rest) == ((4, 1, 4, 4), (4, 3), "kept")
+
+
+@pytest.mark.parametrize("form", ["rank", "cumulative"])
+def test_timm_takes_laws_only(form):
+    with pytest.raises(DisMixError, match=r"timm needs targets \(B, C\); give the mixer"):
+        TimmCompat(Mixup(5, target=form))
+
+
 def test_timm_interface():
     mix = TimmCompat(Mixup(5, p=1.0), label_smoothing=0.1)
     images, labels = torch.rand(3, 1, 4, 4), torch.tensor([0, 1, 2])

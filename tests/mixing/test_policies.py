@@ -173,7 +173,42 @@ def test_anchors_can_be_balanced_over_ranks():
 
 def test_neighbours_stay_on_the_scale():
     ranks, low = torch.tensor([0, 1, 1, 2]), torch.tensor([0.1, 0.1, 0.9, 0.9])
-    assert neighbouring_rank(ranks, low, 3).tolist() == [1, 0, 2, 1]
+    assert neighbouring_rank(ranks, low, torch.tensor([5, 1, 2])).tolist() == [1, 0, 2, 1]
+
+
+def test_a_rank_that_no_image_has_is_not_asked_for():
+    ranks, half = torch.tensor([0, 1, 1, 3, 3, 4]), torch.tensor([0.9, 0.1, 0.9, 0.1, 0.9, 0.1])
+    counts = torch.tensor([2, 2, 0, 2, 2])
+    assert neighbouring_rank(ranks, half, counts).tolist() == [1, 0, 0, 4, 4, 3]
+    # With images of all ranks both neighbours are equally likely, as they were.
+    assert neighbouring_rank(ranks, half, counts + 1).tolist() == [1, 0, 2, 2, 4, 3]
+
+
+def test_generated_pictures_are_of_ranks_that_exist():
+    stored = torch.tensor([0] * 5 + [1] * 4 + [3] * 3 + [5] * 2)
+    index = PartnerIndex(stored, 7)
+    numbers = draw_numbers(4000, torch.Generator().manual_seed(2))
+    ranks = stored[torch.arange(4000) % len(stored)]
+    draws = policy_draws(numbers, ranks, index, ["nonordinal_mix", "generate_and_mix"])
+    generated = draws.policy == 3
+    assert set(ranks[generated].tolist()) == {0, 1}
+    assert bool((index.counts[draws.asked[generated]] > 0).all())
+    # Ranks 3 and 5 have no neighbours: a partner of the same rank, and it is counted.
+    lonely = ranks >= 3
+    assert set(draws.policy[lonely].tolist()) == {0, 1}
+    assert torch.equal(~draws.adjacent, lonely)
+    assert torch.equal(stored[draws.partner[lonely]], ranks[lonely])
+    assert not bool((~draws.adjacent & generated).any())
+
+
+def test_draws_with_all_ranks_present_are_what_they_were():
+    index = PartnerIndex(torch.arange(40) % 5, 5)
+    numbers, ranks = draw_numbers(500, torch.Generator().manual_seed(1)), torch.arange(500) % 5
+    step = torch.where(numbers[:, 4] < 0.5, -1, 1)
+    step = torch.where(ranks == 0, 1, torch.where(ranks == 4, -1, step))
+    draws = policy_draws(numbers, ranks, index)
+    assert torch.equal(draws.asked, ranks + step)
+    assert torch.equal(draws.policy, (numbers[:, 0] * 4).long())
 
 
 @pytest.mark.parametrize(

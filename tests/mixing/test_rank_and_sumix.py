@@ -129,3 +129,67 @@ def test_sumix_says_what_it_needs():
         SUMix(4, p=1.0)(images, labels)
     with pytest.raises(DisMixError, match="mixers of two images"):
         SUMix(4, base=CoMixup(4, saliency_fn=spectral_saliency))
+
+
+def grader():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 4))
+
+
+def test_sumix_does_as_its_base_does():
+    images = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([0, 1, 2, 3, 0, 1])
+    options = {"p": 1.0, "p_mode": "batch", "target": "rank", "pairing": "adjacent", "seed": 5}
+    alone, base = Mixup(4, **options), Mixup(4, **options)
+    mix = SUMix(base=base, strength=0.0, model=grader())
+    assert (mix.p, mix.p_mode, mix.target_form, mix.num_ranks) == (1.0, "batch", "rank", 4)
+    assert "p=1, p_mode=batch, pairing=adjacent, target=rank" in repr(mix)
+    for wanted, found in zip(alone(images, labels), mix(images, labels), strict=True):
+        assert torch.allclose(wanted, found, atol=1e-6)
+    assert torch.equal(SUMix(base=Mixup(4, p=0.0), model=grader())(images, labels)[0], images)
+    named = SUMix(4, base="mixup", base_options={"p": 0.25, "target": "rank"})
+    assert (named.p, named.target_form) == (0.25, "rank")
+    seeded = [
+        SUMix(base=Mixup(4, p=1.0), model=grader(), seed=s)(images, labels) for s in (1, 1, 2)
+    ]
+    assert torch.equal(seeded[0][0], seeded[1][0])
+    assert not torch.equal(seeded[0][0], seeded[2][0])
+
+
+@pytest.mark.parametrize("kind", ["object", "name"])
+def test_the_base_of_sumix_looks_where_it_was_told(kind):
+    images = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    asked = []
+
+    def saliency(pictures, targets):
+        asked.append(len(pictures))
+        return pictures.mean(1)
+
+    if kind == "object":
+        base = PuzzleMix(4, p=1.0, blocks=(2,), saliency_fn=saliency, saliency_scale=0.5)
+        mix = SUMix(base=base)
+        assert mix.access().saliency_scale == 0.5
+    else:
+        mix = SUMix(4, base="puzzlemix", base_options={"blocks": (2,)}, p=1.0, saliency_fn=saliency)
+    # The model is for the ratio; it does not take the saliency's place.
+    mix(images, torch.arange(6) % 4, model=grader())
+    assert asked == [6]
+    # A base's own model serves both.
+    both = SUMix(base=PuzzleMix(4, p=1.0, blocks=(2,), model=grader()))
+    assert bool(both(images, torch.arange(6) % 4)[0].isfinite().all())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"base": Mixup(4), "p": 0.3}, "'p': sumix takes this from its base; give it to the base"),
+        ({"base": Mixup(4), "p_mode": "batch"}, "'p_mode'"),
+        ({"base": Mixup(4), "target": "rank"}, "'target'"),
+        ({"base": Mixup(4), "base_options": {"alpha": 2.0}}, "'base_options'"),
+        ({"base": "mixup", "p": 0.3, "base_options": {"p": 0.4}}, "'p': .* give it once"),
+        ({"base": Mixup(5)}, "mixes 4 ranks and its base 5"),
+    ],
+)
+def test_options_given_twice_are_refused(options, words):
+    with pytest.raises(DisMixError, match=words):
+        SUMix(4, **options)

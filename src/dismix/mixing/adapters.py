@@ -1,33 +1,55 @@
 """Use a mixer as a collate function, or where timm expects its own ``Mixup``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from dismix.errors import DisMixError
 from dismix.mixing.base import Mixer, Targets
+from dismix.mixing.streams import process_number
 
 
 class Collate:
     """Collate samples and mix the batch, in the main process or in a worker.
 
-    Each worker of each epoch gets a stream of its own: copies of one mixer would otherwise
-    draw the same mixes in all of them.
+    Each worker of each epoch of each process gets a stream of its own: copies of one mixer
+    would otherwise draw the same mixes in all of them.
     """
 
     def __init__(self, mix: Mixer, collate: Callable[[list[Any]], Any], seed: int) -> None:
         self.mix, self.collate, self.seed = mix, collate, seed
         self._worker: int | None = None
+        self._process = 0
 
     def __call__(self, samples: list[Any]) -> Any:
         """Return what ``collate`` does, with its first two parts mixed."""
         worker = torch.utils.data.get_worker_info()
         if worker is not None and worker.seed != self._worker:
             self._worker = worker.seed
-            self.mix.reseed(self.seed, worker.seed)
-        images, targets, *rest = self.collate(samples)
+            process = process_number() or self._process
+            # The first process without its number: as in a training of one.
+            self.mix.reseed(self.seed, worker.seed, *([process] if process else []))
+        images, targets, *rest = _parts(self.collate(samples))
         return (*self.mix(images, targets), *rest)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A spawned worker knows nothing of torch.distributed: it is told whose it is.
+        return {**self.__dict__, "_process": process_number()}
+
+
+def _parts(batch: Any) -> Sequence[Any]:
+    """Return a batch that starts with images and targets, or say that it does not."""
+    if isinstance(batch, list | tuple) and len(batch) > 1 and isinstance(batch[0], Tensor):
+        return batch
+    found = f"a {type(batch).__name__}"
+    if isinstance(batch, Mapping):
+        found += f" of {', '.join(map(str, batch))}"
+    raise DisMixError(
+        f"a batch to mix must be (images, targets, ...), got {found}",
+        cure="give as_collate a collate function that returns images and targets first",
+    )
 
 
 def as_collate(
@@ -57,11 +79,14 @@ class TimmCompat:
     It takes odd batches, does not write into the images, and smooths no labels unless asked.
 
     Args:
-        mix: Any mixer. One that needs a model must have been given it at construction.
+        mix: Any mixer with targets (B, C). One that needs a model must have been given it at
+            construction.
         label_smoothing: timm's, spread evenly over all ranks.
     """
 
     def __init__(self, mix: Mixer, label_smoothing: float = 0.0) -> None:
+        if mix.target_form not in ("soft", "unimodal"):
+            raise DisMixError("timm needs targets (B, C)", cure="give the mixer target='soft'")
         self.mix, self.label_smoothing = mix, label_smoothing
 
     @property

@@ -5,7 +5,10 @@ aligned by optimal transport between their positions (Sinkhorn), then mixed; whi
 is moved is tossed.
 
 How ours differs from the authors' release: a hook instead of a changed network; Sinkhorn in the
-log domain, whatever the scale of the features; a ratio and a toss for each pair.
+log domain, whatever the scale of the features; a ratio and a toss for each pair. Rounds end
+before the plan's margins are even where features are large against ``eps``. Theirs then makes
+a position as many times as strong as its row weighs; ours divides rows (columns, where the
+image is moved) by their sums, so every moved position is a mean of positions.
 """
 
 from dataclasses import dataclass
@@ -40,11 +43,10 @@ class AlignDraws(Draws):
     move_partner: Tensor
 
 
-@torch.no_grad()
 def transport_plan(
     first: Tensor, second: Tensor, eps: float = 0.1, max_iter: int = 100, stop: float = 0.1
 ) -> Tensor:
-    """Return plans (M, N, N) between positions, with uniform marginals 1/N.
+    """Return plans (M, N, N) between positions, with uniform marginals 1/N once converged.
 
     Args:
         first: Features (M, D, N).
@@ -61,6 +63,14 @@ def transport_plan(
         tensor([[[0., 1.],
                  [1., 0.]]])
     """
+    return _log_plan(first, second, eps, max_iter, stop).exp()
+
+
+@torch.no_grad()
+def _log_plan(
+    first: Tensor, second: Tensor, eps: float, max_iter: int, stop: float = 0.1
+) -> Tensor:
+    """Return logarithms of `transport_plan`, whose small masses would be zero."""
     # Not by a matrix product: features that are equal must be at distance zero.
     a, b = first.float().transpose(1, 2), second.float().transpose(1, 2)
     cost = torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist") ** 2
@@ -74,7 +84,7 @@ def transport_plan(
         v = eps * (log_mass - torch.logsumexp((u[:, :, None] - cost) / eps, 1))
         if round_ % _LOOK == _LOOK - 1 and float((u - before).abs().sum(1).mean()) < stop * eps:
             break
-    return torch.exp((u[:, :, None] + v[:, None] - cost) / eps)
+    return (u[:, :, None] + v[:, None] - cost) / eps
 
 
 def align_features(features: Tensor, draws: AlignDraws, eps: float, max_iter: int) -> Tensor:
@@ -88,9 +98,10 @@ def align_features(features: Tensor, draws: AlignDraws, eps: float, max_iter: in
     rows, partner = draws.pair_on(device)
     own, other = features[rows].flatten(2), features[partner].flatten(2)
     with torch.autocast(device.type, enabled=False):
-        plan = transport_plan(own, other, eps, max_iter) * own.shape[2]
-        moved_other = torch.bmm(other.float(), plan.transpose(1, 2))
-        moved_own = torch.bmm(own.float(), plan)
+        plan = _log_plan(own, other, eps, max_iter)
+        # Means whether Sinkhorn has converged or not: a row's mass must not scale a position.
+        moved_other = torch.bmm(other.float(), plan.softmax(2).transpose(1, 2))
+        moved_own = torch.bmm(own.float(), plan.softmax(1))
     toss = onto(draws.move_partner, device).view(-1, 1, 1)
     shape = (len(rows), *features.shape[1:])
     stays = torch.where(toss, own.float(), moved_own).view(shape).to(features.dtype)

@@ -7,13 +7,11 @@ The call follows torchvision's ``v2.MixUp``, with what that lacks: a probability
 image, partner rules, ordinal target forms, an own generator, an identity after ``.eval()``.
 """
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -22,6 +20,7 @@ from dismix.labels import OrdinalTarget
 from dismix.mixing.access import LossFn, ModelAccess, SaliencyFn
 from dismix.mixing.info import Mixed, MixInfo
 from dismix.mixing.pairing import PairingRule, Partners, find_partners, pairing_rule
+from dismix.mixing.streams import OwnStream
 from dismix.mixing.targets import check_form, in_form, unimodal
 from dismix.transfer import onto
 
@@ -55,7 +54,7 @@ class Draws:
         return onto(self.rows, device), onto(self.partner, device)
 
 
-class Mixer(nn.Module, ABC):
+class Mixer(OwnStream, ABC):
     """Base of all mixers.
 
     Args:
@@ -107,12 +106,11 @@ class Mixer(nn.Module, ABC):
         saliency_fn: SaliencyFn | None = None,
         saliency_scale: float = 1.0,
     ) -> None:
-        super().__init__()
+        super().__init__(seed, generator)
         _check_settings(num_ranks, p, p_mode)
         self.num_ranks, self.p, self.p_mode, self.enabled = num_ranks, float(p), p_mode, enabled
         self.pairing, self.target_form = pairing, check_form(target)
         self._rule = pairing_rule(pairing)
-        self.generator = generator if generator is not None else _own_generator(seed)
         # Within a list, so that it is no sub-module and stays out of state_dict.
         self._access = [ModelAccess(model, loss_fn, saliency_fn, saliency_scale=saliency_scale)]
         self.last: MixInfo | None = None
@@ -232,33 +230,8 @@ class Mixer(nn.Module, ABC):
         """
         return torch.full((len(digests),), -1)
 
-    def reseed(self, *seeds: int) -> None:
-        """Start the generator anew from some whole numbers."""
-        self.generator.manual_seed(_seed_of(seeds))
-
-    def get_extra_state(self) -> Tensor:
-        """Return the state of the generator, so that a resumed run repeats the same mixes."""
-        return self.generator.get_state()
-
-    def set_extra_state(self, state: Tensor) -> None:
-        """Set the state of the generator."""
-        if len(state) != len(self.generator.get_state()):
-            raise DisMixError(
-                f"this is not the random state of a {self.method} mixer",
-                cure="resume with the mixer that was used before",
-            )
-        self.generator.set_state(state.cpu())
-
     def __getstate__(self) -> dict[str, Any]:
-        # Bytes: a tensor made here is gone before a spawned worker could open its memory.
-        state = self.generator.get_state().numpy().tobytes()
-        return {**self.__dict__, "generator": state, "last": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self.generator = torch.Generator()
-        numbers = torch.frombuffer(bytearray(state["generator"]), dtype=torch.uint8)
-        self.generator.set_state(numbers)
+        return {**super().__getstate__(), "last": None}
 
     def extra_repr(self) -> str:
         """Show the settings all mixers share."""
@@ -295,6 +268,7 @@ class Mixer(nn.Module, ABC):
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def _undisturbed(mixer: Mixer, images: Tensor, target: OrdinalTarget) -> Draws:
     # A compiled training step would trace the generator's state into a constant.
+    mixer.part_streams()
     return mixer.draw(images, target)
 
 
@@ -305,14 +279,3 @@ def _check_settings(num_ranks: int | None, p: float, p_mode: str) -> None:
         raise DisMixError(f"p must lie within [0, 1], got {p}", cure="p is the share of mixes")
     if p_mode not in ("sample", "batch"):
         raise DisMixError(f"unknown p_mode '{p_mode}'", cure="choose sample or batch")
-
-
-def _seed_of(seeds: Sequence[int]) -> int:
-    state = np.random.SeedSequence([s & (2**64 - 1) for s in seeds]).generate_state(1, np.uint64)
-    return int(state[0]) >> 1
-
-
-def _own_generator(seed: int) -> torch.Generator:
-    # The launchers of distributed training name the process here before anything is built.
-    process = int(os.environ.get("RANK", "0"))
-    return torch.Generator().manual_seed(_seed_of([seed, process]))

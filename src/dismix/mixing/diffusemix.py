@@ -27,6 +27,7 @@ from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
 from dismix.mixing.base import Draws, ModelAccess
 from dismix.mixing.editors import FILTERS, CachedEditor, DiffusersEditor, Editor, FilterEditor
+from dismix.mixing.fitting import Normalisation
 from dismix.mixing.fractals import fractal_like
 from dismix.mixing.pairs import Blend, RowMixer
 from dismix.transfer import onto
@@ -90,7 +91,8 @@ class DiffuseMix(RowMixer):
         fractals: How many different ones there are.
         seam: Pixels of the ramp between the halves.
         layouts: 2 as in the authors' release, or 4.
-        mean: Of the images' normalisation, so that pixels can be put into [0, 1].
+        mean: Of the images' normalisation, so that pixels can be put into [0, 1]; one number,
+            or one a channel.
         std: Likewise.
         cache_dir: Folder in which edited images are kept.
         **options: See :class:`~dismix.mixing.base.Mixer`; there are no partners here.
@@ -109,8 +111,8 @@ class DiffuseMix(RowMixer):
         fractals: int = 64,
         seam: int = 20,
         layouts: int = 4,
-        mean: float = 0.5,
-        std: float = 0.5,
+        mean: float | Sequence[float] = 0.5,
+        std: float | Sequence[float] = 0.5,
         cache_dir: str | Path | None = None,
         **options: Any,
     ) -> None:
@@ -128,7 +130,7 @@ class DiffuseMix(RowMixer):
         made = DiffusersEditor(editor) if isinstance(editor, str | Path) else editor
         self.editor: Editor = made if cache_dir is None else CachedEditor(made, cache_dir)
         self.prompts, self.fractal_alpha, self.fractals = tuple(prompts), fractal_alpha, fractals
-        self.seam, self.layouts, self.mean, self.std = seam, layouts, mean, std
+        self.seam, self.layouts, self.norm = seam, layouts, Normalisation(mean, std)
 
     def draw(self, images: Tensor, target: OrdinalTarget) -> EditDraws:
         """Draw rows, prompts, layouts and fractals."""
@@ -151,7 +153,7 @@ class DiffuseMix(RowMixer):
         """Edit, join and blend."""
         assert isinstance(draws, EditDraws)
         chosen = images[onto(draws.rows, images.device)]
-        pixels = (chosen.detach().float() * self.std + self.mean).clamp(0, 1)
+        pixels = self.norm.unit(chosen.detach())
         prompts = [self.prompts[i] for i in draws.prompt.tolist()]
         edited = self.editor(pixels, prompts).float()
         bad = spoiled(edited) & ~spoiled(pixels)
@@ -162,8 +164,7 @@ class DiffuseMix(RowMixer):
         alpha = self.fractal_alpha
         if alpha > 0:
             joined = (1 - alpha) * joined + alpha * fractal_like(joined, draws.fractal)
-        mixes = (joined.clamp(0, 1) - self.mean) / self.std
-        return Blend(mixes.to(images.dtype), draws.lam, own * (1 - alpha))
+        return Blend(self.norm.from_unit(joined, images), draws.lam, own * (1 - alpha))
 
 
 class FilterMix(DiffuseMix):

@@ -8,7 +8,6 @@ another editor's. The same image and prompt must give the same result.
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from dismix.atomic import replacing
 from dismix.errors import DisMixError
+from dismix.mixing.pipelines import load_pipeline, pipeline_name
 from dismix.registry import near_names
 
 
@@ -118,6 +118,8 @@ class DiffusersEditor:
         seed: With the image's content it fixes the noise.
         device: Where to compute.
         dtype: Of the weights; half precision on a GPU by default.
+        name: Stands for the pipeline in the name under which results are kept, instead of its
+            own with a fingerprint of its weights. Change it when you change the pipeline.
     """
 
     def __init__(
@@ -130,13 +132,14 @@ class DiffusersEditor:
         seed: int = 0,
         device: str | torch.device | None = None,
         dtype: torch.dtype | None = None,
+        name: str | None = None,
     ) -> None:
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         half = self.device.type == "cuda"
         dtype = dtype or (torch.float16 if half else torch.float32)
         named = isinstance(source, str | Path)
         given: Any = source
-        self.pipeline = _load_pipeline(Path(given), dtype) if named else given
+        self.pipeline = load_pipeline(Path(given), dtype) if named else given
         self.pipeline.to(self.device)
         self.options = {
             "guidance_scale": guidance_scale,
@@ -144,7 +147,7 @@ class DiffusersEditor:
             "num_inference_steps": steps,
         }
         self.seed = seed
-        label = Path(source).resolve().name if named else type(source).__name__
+        label = name or pipeline_name(self.pipeline, Path(given) if named else None)
         self.name = f"{label}-g{guidance_scale:g}-i{image_guidance_scale:g}-s{steps}-{seed}"
 
     @torch.no_grad()
@@ -165,30 +168,6 @@ class DiffusersEditor:
         ).images
         made = F.interpolate(made.float(), images.shape[-2:], mode="bilinear").to(images)
         return made if channels == 3 else made.mean(1, keepdim=True)
-
-
-def _load_pipeline(folder: Path, dtype: torch.dtype) -> Any:
-    if not folder.is_dir():
-        raise DisMixError(
-            "there is no saved InstructPix2Pix pipeline here",
-            file=folder,
-            cure="save one with pipeline.save_pretrained(folder) and give that folder",
-        )
-    try:
-        diffusers = import_module("diffusers")
-        kind = diffusers.StableDiffusionInstructPix2PixPipeline
-        scheduler = diffusers.EulerAncestralDiscreteScheduler
-    except ImportError:
-        raise DisMixError(
-            "DiffuseMix's editor needs diffusers and transformers",
-            cure="pip install 'dismix[diffusemix]'",
-        ) from None
-    pipeline = kind.from_pretrained(
-        folder, torch_dtype=dtype, local_files_only=True, safety_checker=None
-    )
-    pipeline.scheduler = scheduler.from_config(pipeline.scheduler.config)
-    pipeline.set_progress_bar_config(disable=True)
-    return pipeline
 
 
 def as_bytes(images: Tensor) -> Tensor:

@@ -65,6 +65,17 @@ class Normalisation:
             mixes = ((mixes + 1) / 2 - onto(self.mean, like.device)) / onto(self.std, like.device)
         return mixes.to(like.dtype)
 
+    def unit(self, images: Tensor) -> Tensor:
+        """Return the caller's images (B, channels, H, W) as pixels of 0 to 1, float32."""
+        self._check(images)
+        std, mean = onto(self.std, images.device), onto(self.mean, images.device)
+        return (images.float() * std + mean).clamp(0, 1)
+
+    def from_unit(self, pixels: Tensor, like: Tensor) -> Tensor:
+        """Return pixels (M, channels, H, W) of 0 to 1 in the normalisation and type of others."""
+        std, mean = onto(self.std, pixels.device), onto(self.mean, pixels.device)
+        return ((pixels.clamp(0, 1) - mean) / std).to(like.dtype)
+
     def _check(self, images: Tensor) -> None:
         channels = images.shape[1]
         for name, values in (("mean", self.mean), ("std", self.std)):
@@ -85,7 +96,7 @@ class Normalisation:
             found = f"{float(images.min()):.3g} to {float(images.max()):.3g}"
             warnings.warn(
                 f"these images have pixels from {found}, which does not look like [-1, 1] or the"
-                " given mean and std; scale them, or give DisMix the mean and std of yours",
+                " given mean and std; scale them, or give the mixer the mean and std of yours",
                 stacklevel=2,
             )
 

@@ -4,9 +4,11 @@
     loss = loss_fn(model(images), targets)                 # a hidden layer mixes its output
 
 The hook acts once and then goes away. It does nothing to a model in evaluation mode (a frozen
-layer of a model in training is mixed), and a new call takes back a hook that was never met.
+layer of a model in training is mixed), and a new call takes back a hook that was never met,
+with a warning: labels were mixed then, and features were not.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -75,12 +77,14 @@ class OneShot:
 
     def __init__(self, model: nn.Module, name: str, mixing: Mixing, batch: int) -> None:
         self.model, self.mixing, self.batch, self.name = model, mixing, batch, name
+        self.met = False
         self.handle = find_layer(model, name).register_forward_hook(self)
 
     def __call__(self, layer: nn.Module, inputs: Any, output: Any) -> Any:
         """Mix the output, unless the model is being evaluated."""
         if not self.model.training:
             return None
+        self.met = True
         self.handle.remove()
         if not isinstance(output, Tensor) or not len(output) or len(output) % self.batch:
             shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
@@ -108,12 +112,25 @@ class HiddenMixer(RowMixer):
     def __init__(self, num_ranks: int | None = None, **options: Any) -> None:
         super().__init__(num_ranks, **options)
         self._armed: list[OneShot] = []
+        self._warned = False
 
     def disarm(self) -> None:
-        """Take back a hook that was not met."""
+        """Take back a hook that was not met, and say so the first time."""
         for hook in self._armed:
             hook.handle.remove()
+            if not hook.met and not self._warned:
+                self._warned = True
+                self._warn(hook.name)
         self._armed = []
+
+    def _warn(self, layer: str) -> None:
+        warnings.warn(
+            f"{self.method}: no training pass went through layer '{layer}' of the model, so labels"
+            " were mixed and features were not; pass each mixed batch through that model in"
+            " training mode, with gradient checkpointing switched off, which goes past layers,"
+            " or name a layer that is called",
+            stacklevel=2,
+        )
 
     def arm(self, model: nn.Module, name: str, mixing: Mixing, batch: int) -> None:
         """Let a layer mix its output at the next training pass."""

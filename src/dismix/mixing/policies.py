@@ -84,7 +84,7 @@ def generate_and_mix(anchor: Codes, generated: Codes, lam: Tensor, from_generate
 
     Args:
         anchor: Codes of B images.
-        generated: Codes of the generated pictures, see `dismix.mixing.generated`.
+        generated: Codes of the generated pictures, see `MixEngine.generated`.
         lam: (B,) share of the anchor.
         from_generated: (B,) bool, the non-ordinal code is the generated picture's.
     """

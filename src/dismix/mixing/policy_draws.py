@@ -60,8 +60,10 @@ class PolicyDraws:
             generated picture for ``generate_and_mix``). For ``order_swap`` it is the ordinal
             code that comes from the partner; the non-ordinal one is then the anchor's.
         partner: (B,) long, rows of the latent store.
-        asked: (B,) long, the neighbouring rank that ``generate_and_mix`` asks for.
-        adjacent: (B,) bool, false where no image of a neighbouring rank was to be had.
+        asked: (B,) long, the neighbouring rank that ``generate_and_mix`` asks for, one that
+            some image has.
+        adjacent: (B,) bool, false where no image of a neighbouring rank was to be had; never
+            so for ``generate_and_mix``, which needs none but leaves such anchors alone.
     """
 
     policy: Tensor
@@ -212,6 +214,9 @@ def policy_draws(
 ) -> PolicyDraws:
     """Turn uniform numbers into choices.
 
+    Where no image has a neighbouring rank, ``generate_and_mix`` has no rank to ask for and
+    becomes ``ordinal_mix`` with the partner that stands in.
+
     Args:
         numbers: (B, 5) from `draw_numbers`.
         ranks: (B,) long, the anchors' ranks.
@@ -231,26 +236,39 @@ def policy_draws(
     known = torch.tensor([POLICIES.index(name) for name in policies])
     policy = known[(numbers[:, 0] * len(known)).long().clamp(max=len(known) - 1)]
     partner, adjacent = partners.choose(ranks, numbers[:, 3], rows, balanced=balanced)
+    policy = torch.where((policy == GENERATE_AND_MIX) & ~adjacent, ORDINAL_MIX, policy)
     return PolicyDraws(
         policy=policy,
         lam=_beta(numbers[:, 1], alpha).clamp(_EDGE, 1 - _EDGE).float(),
         from_partner=numbers[:, 2] < 0.5,
         partner=partner,
-        asked=neighbouring_rank(ranks, numbers[:, 4], partners.num_ranks),
+        asked=neighbouring_rank(ranks, numbers[:, 4], partners.counts),
         adjacent=adjacent,
     )
 
 
-def neighbouring_rank(ranks: Tensor, uniform: Tensor, num_ranks: int) -> Tensor:
-    """Choose one of the ranks (B,) next to the given ones; at an end there is only one.
+def neighbouring_rank(ranks: Tensor, uniform: Tensor, counts: Tensor) -> Tensor:
+    """Choose one of the ranks (B,) next to the given ones among those that images have.
+
+    Args:
+        ranks: (B,) long.
+        uniform: (B,) numbers within [0, 1).
+        counts: (C,) images of each rank. Where neither neighbour has any, one on the scale is
+            returned all the same.
 
     Example:
-        >>> neighbouring_rank(torch.tensor([0, 1, 4]), torch.tensor([0.1, 0.9, 0.9]), 5)
+        >>> ranks, uniform = torch.tensor([0, 1, 2]), torch.tensor([0.1, 0.9, 0.1])
+        >>> neighbouring_rank(ranks, uniform, torch.tensor([3, 3, 3, 3]))
+        tensor([1, 2, 1])
+        >>> neighbouring_rank(ranks, uniform, torch.tensor([3, 0, 3, 3]))
         tensor([1, 2, 3])
     """
-    step = torch.where(uniform < 0.5, -1, 1)
-    step = torch.where(ranks == 0, 1, torch.where(ranks == num_ranks - 1, -1, step))
-    return ranks + step
+    top = len(counts) - 1
+    low = (ranks > 0) & (counts[(ranks - 1).clamp_min(0)] > 0)
+    high = (ranks < top) & (counts[(ranks + 1).clamp(max=top)] > 0)
+    down = torch.where(low == high, uniform < 0.5, low)
+    down = torch.where(ranks == 0, False, torch.where(ranks == top, True, down))
+    return ranks + torch.where(down, -1, 1)
 
 
 def _beta(uniform: Tensor, alpha: float) -> Tensor:

@@ -12,20 +12,24 @@ from torch import Tensor
 
 from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
-from dismix.mixing.base import _seed_of
+from dismix.mixing.streams import process_count, process_number, seed_of
 
 
 class OrdinalPairSampler(torch.utils.data.Sampler[list[int]]):
     """Yield batches whose position 2k+1 is the partner of position 2k.
 
     Every image is an anchor once in an epoch; partners are drawn rank first, then uniformly
-    within the rank, which costs O(C^2) tables instead of C-Mixup's N x N matrix.
+    within the rank, which costs O(C^2) tables instead of C-Mixup's N x N matrix. Processes of one
+    training share the batches out; where these do not come out even some are met twice.
 
     Args:
         target: Targets of the whole training split.
         batch_size: Even.
         sigma: C-Mixup's kernel in ranks; None pairs adjacent ranks only.
-        seed: With the epoch it fixes the order, see :meth:`set_epoch`.
+        seed: With the epoch it fixes the order, see :meth:`set_epoch`. The same in all processes.
+        rank: Which process this is; what torch.distributed or the launcher says by default.
+        world_size: How many share the batches, likewise. Give 1 where a framework shares out
+            the batches of any sampler, as accelerate does.
 
     Example:
         >>> target = OrdinalTarget.from_labels([0, 0, 1, 1, 2], num_ranks=3)
@@ -36,11 +40,21 @@ class OrdinalPairSampler(torch.utils.data.Sampler[list[int]]):
     """
 
     def __init__(
-        self, target: OrdinalTarget, batch_size: int, *, sigma: float | None = 1.0, seed: int = 0
+        self,
+        target: OrdinalTarget,
+        batch_size: int,
+        *,
+        sigma: float | None = 1.0,
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
     ) -> None:
         if batch_size < 2 or batch_size % 2:
             raise DisMixError(f"batch_size must be even, got {batch_size}")
         self.hard, self.batch_size, self.seed, self.epoch = target.hard.cpu(), batch_size, seed, 0
+        self.rank, self.world_size = rank, world_size
+        if rank is not None and world_size is not None:
+            self._share()
         self.table = rank_table(self.hard.bincount(minlength=target.num_ranks), sigma)
         self.members = [(self.hard == k).nonzero().squeeze(1) for k in range(target.num_ranks)]
 
@@ -49,16 +63,37 @@ class OrdinalPairSampler(torch.utils.data.Sampler[list[int]]):
         self.epoch = epoch
 
     def __len__(self) -> int:
-        pairs = self.batch_size // 2
-        return (len(self.hard) + pairs - 1) // pairs
+        count = self._share()[1]
+        return (self._batches() + count - 1) // count
 
     def __iter__(self) -> Iterator[list[int]]:
-        generator = torch.Generator().manual_seed(_seed_of([self.seed, self.epoch]))
+        generator = torch.Generator().manual_seed(seed_of([self.seed, self.epoch]))
         order = torch.randperm(len(self.hard), generator=generator)
         partners = self._partners(order, generator)
         flat = torch.stack([order, partners], 1).flatten().tolist()
-        for start in range(0, len(flat), self.batch_size):
+        (number, count), batches = self._share(), self._batches()
+        for turn in range(len(self)):
+            # As many for every process, or some would wait for the others' gradients for ever.
+            start = (turn * count + number) % batches * self.batch_size
             yield flat[start : start + self.batch_size]
+
+    def _batches(self) -> int:
+        """Return how many batches all processes have together."""
+        pairs = self.batch_size // 2
+        return (len(self.hard) + pairs - 1) // pairs
+
+    def _share(self) -> tuple[int, int]:
+        """Return which process this is of how many; asked late, when processes know."""
+        count = process_count() if self.world_size is None else self.world_size
+        number = self.rank
+        if number is None:
+            number = process_number() if count > 1 else 0
+        if not 0 <= number < count:
+            raise DisMixError(
+                f"this is process {number} of {count}",
+                cure="give rank=, counted from 0, together with world_size=",
+            )
+        return number, count
 
     def _partners(self, anchors: Tensor, generator: torch.Generator) -> Tensor:
         ranks = torch.multinomial(self.table[self.hard[anchors]], 1, generator=generator)

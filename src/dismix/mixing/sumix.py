@@ -81,11 +81,14 @@ class SUMix(Mixer):
 
     Args:
         num_ranks: C.
-        base: A mixer of two images, or its name.
+        base: A mixer of two images, or its name. Which images are mixed, with whom, and the
+            form of the targets are the base's; of a mixer also its random stream, model, loss
+            and saliency, unless others are given here.
         strength: Of the correction.
         base_options: Options of the base when it is named.
-        **options: See :class:`~dismix.mixing.base.Mixer`; they go to the base too. A ``model``
-            that returns class scores (B, C), or one of our graders, is needed.
+        **options: See :class:`~dismix.mixing.base.Mixer`; they go to a base that is named. A
+            ``model`` that returns class scores (B, C), or one of our graders, is needed; beside
+            it a ``saliency_fn`` still is what the base looks at.
     """
 
     method = "sumix"
@@ -100,6 +103,10 @@ class SUMix(Mixer):
         base_options: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
+        _refuse_twice(base, base_options or {}, options)
+        if not isinstance(base, str):
+            num_ranks = _ranks_of(num_ranks, base)
+            options = _settings_of(base, own_seed="seed" in options) | options
         super().__init__(num_ranks, **options)
         if isinstance(base, str):
             mixer = create_mixer(base, num_ranks, **options, **(base_options or {}))
@@ -113,7 +120,12 @@ class SUMix(Mixer):
         if strength < 0:
             raise DisMixError(f"strength must not be negative, got {strength}")
         self.strength = strength
+        # A named base may have its own by base_options.
+        self.p, self.p_mode, self.target_form = mixer.p, mixer.p_mode, mixer.target_form
+        self.pairing = mixer.pairing
         # One stream of random numbers, so that state_dict holds all of it.
+        if mixer.generator is self.generator:
+            self._process = mixer._process
         mixer.generator = self.generator
         self._base = [mixer]
 
@@ -125,7 +137,10 @@ class SUMix(Mixer):
         self, images: Tensor, target: OrdinalTarget, draws: Draws, access: ModelAccess
     ) -> Mixed:
         """Mix with the base, then correct ratios and labels."""
-        mixed = self._base[0].replay(images, target, draws, access)
+        base = self._base[0]
+        # The model at a call is for the correction too, and does not outdo a saliency here.
+        looking = access.saliency_fn or self.access().saliency_fn or base.access().saliency_fn
+        mixed = base.replay(images, target, draws, replace(access, saliency_fn=looking))
         info = replace(mixed.info, method=self.method)
         if not len(draws):
             return replace(mixed, info=info)
@@ -158,3 +173,41 @@ class SUMix(Mixer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._base[0].generator = self.generator
+
+
+def _refuse_twice(base: str | Mixer, base_options: dict[str, Any], options: dict[str, Any]) -> None:
+    """Raise for an option that the base has already, of which one would be ignored."""
+    if isinstance(base, str):
+        twice = sorted(base_options.keys() & options.keys())
+        cure = "give it once"
+    else:
+        twice = sorted({"p", "p_mode", "pairing", "target"} & options.keys())
+        twice += ["base_options"] if base_options else []
+        cure = "give it to the base mixer, or name the base as text"
+    if twice:
+        raise DisMixError("sumix takes this from its base", column=twice[0], cure=cure)
+
+
+def _settings_of(base: Mixer, *, own_seed: bool) -> dict[str, Any]:
+    """Return the options with which sumix does as its base does.
+
+    Args:
+        base: A mixer.
+        own_seed: Whether the base's random stream is not wanted.
+    """
+    seen = base.access()
+    return {
+        "p": base.p, "p_mode": base.p_mode, "pairing": base.pairing, "target": base.target_form,
+        "generator": None if own_seed else base.generator, "enabled": base.enabled,
+        "model": seen.model, "loss_fn": seen.loss_fn, "saliency_fn": seen.saliency_fn,
+        "saliency_scale": seen.saliency_scale,
+    }  # fmt: skip
+
+
+def _ranks_of(num_ranks: int | None, base: Mixer) -> int | None:
+    if None not in (num_ranks, base.num_ranks) and num_ranks != base.num_ranks:
+        raise DisMixError(
+            f"sumix mixes {num_ranks} ranks and its base {base.num_ranks}",
+            cure="give both the same num_ranks",
+        )
+    return base.num_ranks if num_ranks is None else num_ranks
