@@ -14,8 +14,6 @@ from tests.mixing.toy_run import make_run, toy_generator
 from dismix.explore.library import open_library, without_data
 from dismix.explore.opening import open_session
 from dismix.explore.session import Session
-from dismix.generator.config import GeneratorConfig
-from dismix.generator.model import Generator
 
 
 @pytest.fixture(scope="session")
@@ -48,11 +46,7 @@ def bare() -> Callable[..., Session]:
     """Open a generator of any number of ranks and channels without data."""
 
     def make(ranks: int, channels: int) -> Session:
-        config = GeneratorConfig(
-            num_ranks=ranks, arch="tiny", image_size=32, in_channels=channels, nonordinal_codes=64,
-            ordinal_codes=16,
-        )  # fmt: skip
-        model = Generator.seeded(config, 0).eval()
+        model = toy_generator(num_ranks=ranks, in_channels=channels)
         return Session(model, without_data([f"g{r}" for r in range(ranks)], 32, channels))
 
     return make

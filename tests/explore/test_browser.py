@@ -99,6 +99,16 @@ class Person:
         """Return the made picture."""
         return str(self.see("#mix-view .dx-card.made img").get_attribute("src"))
 
+    def settled(self, seconds: float = 1.0) -> str:
+        """Return the made picture once it has been the same for a while: uploads draw twice."""
+        shown, since = self.made(), time.monotonic()
+        while time.monotonic() - since < seconds:
+            time.sleep(0.05)
+            now = self.made()
+            if now != shown:
+                shown, since = now, time.monotonic()
+        return shown
+
     def until_made_differs(self, before: str) -> float:
         """Wait until another picture is shown; return the seconds it took."""
         start = time.perf_counter()
@@ -268,7 +278,7 @@ def test_huge_and_empty_uploads_and_uploads_alone(
         (tmp_path / f"{role}.png").write_bytes(png_bytes(len(role), (60, 60, 3)))
         person.upload(role, tmp_path / f"{role}.png")
         person.see(f"#{role}-card", "nobody graded it")
-    before = person.made()
+    before = person.settled()
     person.set_slider("appearance", 80)
     person.until_made_differs(before)
 

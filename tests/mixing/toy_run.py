@@ -26,8 +26,10 @@ FORMS: dict[str, dict[str, Any]] = {
 
 def toy_generator(seed: int = 0, **changes: Any) -> Generator:
     """Return a generator whose codes differ from image to image."""
-    settings = {"nonordinal_codes": 64, "ordinal_codes": 16, "in_channels": 1, **changes}
-    config = GeneratorConfig(num_ranks=5, arch="tiny", image_size=32, **settings)
+    settings = {
+        "num_ranks": 5, "nonordinal_codes": 64, "ordinal_codes": 16, "in_channels": 1, **changes,
+    }  # fmt: skip
+    config = GeneratorConfig(arch="tiny", image_size=32, **settings)
     model = Generator.seeded(config, seed).eval()
     _spread(model)
     return model
