@@ -20,8 +20,9 @@ from dismix.generator.evaluation_text import control_rows, probe_rows, summary
 from dismix.generator.fidelity import psnr
 from dismix.generator.images import load_split
 from dismix.generator.judge import Judge
-from dismix.generator.measures import along_looks, along_ranks
+from dismix.generator.measures import along_looks, along_ranks, reconstruction
 from dismix.generator.model import Generator
+from dismix.generator.probes import encode_split
 from dismix.generator.run_log import METRICS
 
 
@@ -58,6 +59,18 @@ def test_numbers_equal_slow_ones(small_run, evaluated) -> None:
         at_two = model.decode(model.encode(images, levels)).clamp(-1, 1)
     read = float(judge.expected_rank(at_two).mean())
     assert found["rank_control"]["at_ranks"][2] == pytest.approx(read, abs=1e-3)
+
+
+def test_long_parts_are_seen_moving(small_run) -> None:
+    model = Generator.load(small_run.run)
+    data = read_manifest(small_run.data)
+    split = load_split(data, "val", model.image_size, device=torch.device("cpu"))
+    told: list[tuple[str, int, int]] = []
+    reconstruction(model, split, None, lambda *step: told.append(step))
+    encode_split(model, split, batch_size=4, progress=lambda *step: told.append(step))
+    assert ("rebuilding images", len(split), len(split)) in told
+    assert [done for stage, done, _ in told if stage == "encoding for the probes"][:2] == [4, 8]
+    assert told[-1] == ("encoding for the probes", len(split), len(split))
 
 
 def test_what_is_written(small_run, evaluated) -> None:

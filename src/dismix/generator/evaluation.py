@@ -166,10 +166,10 @@ def measure_generator(
     perceptual = LPIPS.pretrained().to(device) if find_weights(WEIGHTS) else None
     result: dict[str, Any] = {
         "split": name, "images": len(held_out), "fitted_on": len(splits["train"]),
-        "chance": _chance(held_out), **reconstruction(model, held_out, perceptual),
+        "chance": _chance(held_out), **reconstruction(model, held_out, perceptual, progress),
     }  # fmt: skip
     tick()
-    probes = probe_generator(model, splits["train"], held_out)
+    probes = probe_generator(model, splits["train"], held_out, progress=progress)
     result["probes"] = {key: found.to_dict() for key, found in probes.items()}
     tick()
     result["mixing_accuracy"] = {}

@@ -25,6 +25,7 @@ from dismix.generator.probes import score
 from dismix.generator.saving import digest
 from dismix.generator.step_draws import step_rng
 from dismix.generator.traverse import nonordinal_traverse, ordinal_traverse
+from dismix.progress import Progress
 
 BATCH = 32
 PAIRS = 256
@@ -42,7 +43,10 @@ def _batches(split: SplitImages, device: torch.device, rows: Tensor | None) -> I
 
 @torch.no_grad()
 def reconstruction(
-    model: Generator, split: SplitImages, perceptual: LPIPS | None
+    model: Generator,
+    split: SplitImages,
+    perceptual: LPIPS | None,
+    progress: Progress | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Encode and decode a split without labels; measure pictures and codebooks.
 
@@ -50,6 +54,7 @@ def reconstruction(
         model: Generator in evaluation mode.
         split: Held-out images.
         perceptual: LPIPS on the generator's device, or None to leave that out.
+        progress: Called after each batch.
 
     Returns:
         "reconstruction": mean and worst tenth of ``psnr`` (dB), ``ssim`` and ``lpips``;
@@ -74,6 +79,8 @@ def reconstruction(
             chosen = getattr(codes, f"{name}_indices")
             if chosen is not None:
                 usage.update(chosen)
+        if progress is not None:
+            progress("rebuilding images", sum(map(len, found["psnr"])), len(split))
     pictures: dict[str, float] = {}
     for name, parts in found.items():
         if parts:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from dismix.generator.images import SplitImages
 from dismix.generator.model import Codes, Generator
 from dismix.generator.seeding import seeded
+from dismix.progress import Progress
 
 Array = NDArray[np.int64]
 #: Codes of so many images fit into memory at 256 px (128 MiB a branch).
@@ -59,7 +60,11 @@ def score(predicted: Array, truth: Array) -> ProbeResult:
 
 @torch.no_grad()
 def encode_split(
-    model: Generator, split: SplitImages, rows: Tensor | None = None, batch_size: int = 64
+    model: Generator,
+    split: SplitImages,
+    rows: Tensor | None = None,
+    batch_size: int = 64,
+    progress: Progress | None = None,
 ) -> Codes:
     """Return the codes of images of a split, encoded without labels, on the CPU.
 
@@ -68,12 +73,16 @@ def encode_split(
         split: Where the images are.
         rows: (n,) which of them; None takes all.
         batch_size: Images encoded at once.
+        progress: Called after each batch.
     """
     device = next(model.parameters()).device
-    parts = []
-    for part in torch.split(torch.arange(len(split)) if rows is None else rows, batch_size):
+    parts: list[Codes] = []
+    rows = torch.arange(len(split)) if rows is None else rows
+    for part in torch.split(rows, batch_size):
         codes = model.encode(split.images(part, device))
         parts.append(Codes(codes.ordinal.float().cpu(), codes.nonordinal.float().cpu()))
+        if progress is not None:
+            progress("encoding for the probes", sum(map(len, parts)), len(rows))
     return Codes.cat(parts)
 
 
@@ -186,6 +195,7 @@ def probe_generator(
     *,
     conv: bool = True,
     most: int = MOST_IMAGES,
+    progress: Progress | None = None,
 ) -> dict[str, ProbeResult]:
     """Probe both codes: fitted on one split's label-free codes, scored on another's.
 
@@ -195,12 +205,16 @@ def probe_generator(
         held_out: Split to score them on.
         conv: Also run the convolutional probe.
         most: Images of either split whose codes are kept at once; of more a draw is taken.
+        progress: Called while images are encoded.
 
     Returns:
         Results by "ordinal_linear", "nonordinal_linear", "ordinal_conv", "nonordinal_conv".
     """
     rows = [some_rows(len(split), most) for split in (fit, held_out)]
-    codes = [encode_split(model, s, r) for s, r in zip((fit, held_out), rows, strict=True)]
+    codes = [
+        encode_split(model, split, chosen, progress=progress)
+        for split, chosen in zip((fit, held_out), rows, strict=True)
+    ]
     ranks = [
         split.target.hard.cpu()[r].numpy() for split, r in zip((fit, held_out), rows, strict=True)
     ]
