@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import t as student
 
 from dismix.bench.report import write_report
+from dismix.bench.statistics import signed_rank
 
 RESULTS = Path(__file__).parents[1] / "results"
 TABLE = re.compile(r"<!-- table: (\S+) -->\n((?:\|.*\n)+)")
@@ -93,6 +94,35 @@ def test_the_methods_without_mixing_are_those_of_the_records() -> None:
                 f"{mean(m['qwk'] for m in runs[name]):.3f}",
                 f"{100 * mean(m['off_by_one'] for m in runs[name]):.1f}",
             ]
+
+
+def test_both_data_sets_together_are_what_the_page_says() -> None:
+    page = (RESULTS / "README.md").read_text(encoding="utf-8")
+    gains: dict[str, list[float]] = {"accuracy": [], "mae": []}
+    for folder in ("bench/idrid", "bench/koa"):
+        runs: dict[tuple[str, str], list[dict[str, float]]] = defaultdict(list)
+        for file in (RESULTS / folder / "records").glob("*.json"):
+            record = json.loads(file.read_text(encoding="utf-8"))
+            runs[record["factors"]["grader"], record["factors"]["mixer"]].append(record["metrics"])
+        for grader in ("poe", "gol", "mwr", "rnc", "ord2seq", "cloc"):
+            for metric, sign in (("accuracy", 100), ("mae", -1)):
+                means = {
+                    mixer: sign * mean(m[metric] for m in found)
+                    for (name, mixer), found in runs.items()
+                    if name == grader and mixer != "none"
+                }
+                ours = means.pop("dismix")
+                gains[metric].append(ours - max(means.values()))
+    won = {metric: sum(gain > 0 for gain in found) for metric, found in gains.items()}
+    assert (
+        f"best accuracy of the mixers in {won['accuracy']} of 12 settings and the best error in "
+        f"{won['mae']}**"
+    ) in page
+    p = {metric: signed_rank(found).p for metric, found in gains.items()}
+    assert (
+        f"{mean(gains['accuracy']):.1f} points (one-sided Wilcoxon p = {p['accuracy']:.2f})" in page
+    )
+    assert f"{mean(gains['mae']):.3f} ranks (p = {p['mae']:.2f})" in page
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,7 @@ def _copy_given(given: Path, run: Path, data: Path) -> None:
 
 def _refuse_leak(given: Path, data: Path) -> None:
     from dismix.generator.run_file import manifest_of
+    from dismix.generator.trained_on import read_trained_on
 
     try:
         described = json.loads((given / "run.json").read_text(encoding="utf-8"))
@@ -180,7 +181,9 @@ def _refuse_leak(given: Path, data: Path) -> None:
     except (OSError, ValueError, KeyError, DisMixError):
         images = []
     cache = default_cache_dir()
-    seen = content_digests(images, cache, skip_unreadable=True)
+    # What the run itself wrote down holds even where its data were moved or split anew.
+    known = read_trained_on(given)
+    seen = [*known] or content_digests(images, cache, skip_unreadable=True)
     if not seen or "" in seen:
         warnings.warn(
             f"the data of the generator {given.name} are not here: nobody can tell whether it saw "

@@ -62,8 +62,7 @@ class PolicyDraws:
         partner: (B,) long, rows of the latent store.
         asked: (B,) long, the neighbouring rank that ``generate_and_mix`` asks for, one that
             some image has.
-        adjacent: (B,) bool, false where no image of a neighbouring rank was to be had; never
-            so for ``generate_and_mix``, which needs none but leaves such anchors alone.
+        adjacent: (B,) bool, false where no image of a neighbouring rank was to be had.
     """
 
     policy: Tensor
