@@ -14,9 +14,12 @@ from dismix.bench.runner import _jobs, note_plan, run_study
 from dismix.bench.sources import FULL, TRAINING, Derivations
 from dismix.bench.status import status_text, study_status
 from dismix.bench.worker import lost_record
-from dismix.data.digest import file_digest
+from dismix.data.digest import content_digests, file_digest
 from dismix.data.manifest import read_manifest, write_manifest
+from dismix.data.store import default_cache_dir
 from dismix.errors import DisMixError
+from dismix.generator.trained_on import FILE as TRAINED_ON
+from dismix.generator.trained_on import write_trained_on
 from dismix.graders.metrics import SCALARS, grade_metrics
 from dismix.mixing.latents import FOLDER, LatentStore
 
@@ -165,6 +168,8 @@ def test_a_given_generator_is_used_unless_it_saw_held_out_images(smoke, tmp_path
     assert record["generator_s"] is None
     assert record["factors"]["data"] == "mine"
     assert not (given / FOLDER).exists()
+    # Older runs did not write down what they were trained on: their manifest has to tell.
+    (given / TRAINED_ON).unlink()
     full = read_manifest(data["mine"] / FULL)
     leaky = full.with_table(full.table.assign(split="train"))
     write_manifest(leaky, tmp_path / "leaky.csv")
@@ -187,6 +192,11 @@ def test_a_given_generator_is_used_unless_it_saw_held_out_images(smoke, tmp_path
     (given / "run.json").write_text(json.dumps(changed))
     leaked = pytest.raises(DisMixError, match=r"was trained on (29|30) images")
     with pytest.warns(UserWarning, match="are not here: nobody can tell"), leaked:
+        _refuse_leak(given, data["mine"])
+    # What a run wrote down needs neither list nor images of its own.
+    seen = content_digests(full.split("test").image_paths[:3], default_cache_dir())
+    write_trained_on(given, seen)
+    with pytest.raises(DisMixError, match="was trained on 3 images"):
         _refuse_leak(given, data["mine"])
 
 
