@@ -150,7 +150,7 @@ def test_the_pool_serves_without_waiting(tmp_path: Path, no_waiting: None) -> No
         background().submit(lambda: None).result()
         torch.cuda.synchronize()
         torch.cuda.set_sync_debug_mode("error")
-        made, probs = mixer(images, target.probs)
+        made, probs = mixer(images, target)
         torch.cuda.set_sync_debug_mode("default")
     assert made.shape == images.shape
-    assert probs.shape == (4, 5)
+    assert probs.probs.shape == (4, 5)
