@@ -14,7 +14,9 @@ same for all seeds; test images are graded once, after training, by each rule's 
 
 import argparse
 import json
+import math
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -91,7 +93,7 @@ def train_one(args: argparse.Namespace, method: str, seed: int) -> None:
 
 def result_path(args: argparse.Namespace, method: str, seed: int) -> Path:
     """Return where a result goes."""
-    return Path(args.results) / f"{method}-{seed}.json"
+    return Path(args.results[0]) / f"{method}-{seed}.json"
 
 
 def is_done(args: argparse.Namespace, method: str, seed: int) -> bool:
@@ -144,20 +146,28 @@ def run_all(args: argparse.Namespace) -> int:
     return len(todo) + len(running) + len(failed)
 
 
+def pooled(groups: list[list[float]]) -> float:
+    """Return the standard deviation within groups, all groups together."""
+    within = [statistics.variance(group) * (len(group) - 1) for group in groups if len(group) > 1]
+    freedom = sum(len(group) - 1 for group in groups)
+    return math.sqrt(sum(within) / freedom) if freedom else math.nan
+
+
 def table(args: argparse.Namespace) -> str:
     """Return Markdown: means and 95 % intervals by method and rule, and the rules' spreads."""
     from dismix.graders.seeds import summarise
 
-    records = [json.loads(p.read_text()) for p in sorted(Path(args.results).glob("*-*.json"))]
+    files = sorted(file for folder in args.results for file in Path(folder).glob("*-*.json"))
+    records = [json.loads(file.read_text()) for file in files]
     methods = [m for m in ALL if any(r["method"] == m for r in records)]
     lines = ["| method | rule | seeds | accuracy % (95 %) | " + " | ".join(SHOWN[1:]) + " |"]
     lines.append("|" + "---|" * (len(SHOWN) + 3))
-    spreads: dict[str, list[float]] = {rule: [] for rule in RULES}
+    spreads: dict[str, list[list[float]]] = {rule: [] for rule in RULES}
     for method in methods:
         for rule in RULES:
             mine = [r["rules"][rule]["test"] for r in records if r["method"] == method]
             found = summarise(mine)
-            spreads[rule].append(100 * found["accuracy"]["sd"])
+            spreads[rule].append([100 * metrics["accuracy"] for metrics in mine])
             a = found["accuracy"]
             text = f"{100 * a['mean']:.1f} ({100 * a['low']:.1f} to {100 * a['high']:.1f})"
             cells = [f"{found[n]['mean']:.3f} ± {found[n]['sd']:.3f}" for n in SHOWN[1:]]
@@ -167,8 +177,8 @@ def table(args: argparse.Namespace) -> str:
             lines.append(
                 f"| {method} | {rule} | {len(mine)} | {text} | " + " | ".join(cells) + " |"
             )
-    lines += ["", "| rule | sd of accuracy over seeds, mean over methods (points) |", "|---|---|"]
-    lines += [f"| {r} | {sum(v) / len(v):.2f} |" for r, v in spreads.items() if v]
+    lines += ["", "| rule | sd of accuracy over seeds, pooled over methods (points) |", "|---|---|"]
+    lines += [f"| {rule} | {pooled(found):.2f} |" for rule, found in spreads.items() if found]
     return "\n".join(lines)
 
 
@@ -176,7 +186,10 @@ def main() -> None:
     """Run, or print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path("data/idrid"), help="published folder")
-    parser.add_argument("--results", type=Path, default=Path("results/graders/idrid"))
+    parser.add_argument(
+        "--results", type=Path, nargs="+", default=[Path("results/graders/idrid")],
+        help="folder of results; several make one table",
+    )  # fmt: skip
     parser.add_argument("--work", type=Path, default=Path("runs/idrid"), help="checkpoints")
     parser.add_argument("--methods", nargs="+", default=[*ALL], choices=ALL)
     parser.add_argument("--seeds", type=int, default=3)

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 from statistics import mean, stdev
@@ -15,6 +17,7 @@ from dismix.bench.statistics import signed_rank
 RESULTS = Path(__file__).parents[1] / "results"
 TABLE = re.compile(r"<!-- table: (\S+) -->\n((?:\|.*\n)+)")
 METHODS = re.compile(r"<!-- methods: (\S+) -->\n((?:\|.*\n)+)")
+RULES = re.compile(r"<!-- rules: (.+) -->\n((?:\|.*\n)+\n(?:\|.*\n)+)")
 PAIRS = re.compile(r"<!-- pairs: (\S+) -->\n((?:\|.*\n)+)")
 
 
@@ -94,6 +97,17 @@ def test_the_methods_without_mixing_are_those_of_the_records() -> None:
                 f"{mean(m['qwk'] for m in runs[name]):.3f}",
                 f"{100 * mean(m['off_by_one'] for m in runs[name]):.1f}",
             ]
+
+
+def test_the_rules_of_choosing_are_those_of_the_records() -> None:
+    found = RULES.findall((RESULTS / "graders" / "README.md").read_text(encoding="utf-8"))
+    assert found
+    for folders, text in found:
+        places = [str(RESULTS / folder) for folder in folders.split()]
+        script = RESULTS.parent / "benchmarks" / "grader_idrid.py"
+        command = [sys.executable, str(script), "--table", "--results", *places]
+        made = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert made.strip() == text.strip()
 
 
 def test_both_data_sets_together_are_what_the_page_says() -> None:

@@ -1,13 +1,17 @@
 """The vq trunk against plain formulas and, where installed, diffusers' VQModel."""
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
 
 from dismix._compat import import_torchvision
+from dismix.generator import autoencoder
 from dismix.generator.architectures import ARCHITECTURES, Architecture, build_autoencoder
 from dismix.generator.autoencoder import AttnBlock, Downsample, ResBlock, Upsample, freeze_down
 from dismix.generator.weights import diffusers_to_compvis
@@ -218,6 +222,51 @@ def test_frozen_path_passes_gradients_to_images():
     trunk.encoder(x).square().sum().backward()
     assert x.grad is not None
     assert x.grad.abs().sum() > 0
+
+
+def test_attention_over_many_positions_is_the_same(monkeypatch: pytest.MonkeyPatch):
+    query, key, value = torch.randn(3, 2, 12, 8, generator=rng()).unbind(0)
+    few = autoencoder.attend(query, key, value)
+    monkeypatch.setattr(autoencoder, "FEW_POSITIONS", 4)
+    torch.testing.assert_close(autoencoder.attend(query, key, value), few)
+
+
+def test_compiled_it_learns_the_same():
+    # Groups of two channels; with one alone a convolution's bias would be without effect.
+    arch = replace(LESS, ch=64, image_size=16)
+    trunk, backends = build_autoencoder(arch), (None, "aot_eager")
+    fill(trunk)
+    x = torch.rand(2, 3, 16, 16, generator=rng())
+    found = []
+    for backend in backends:
+        run = trunk if backend is None else torch.compile(trunk, backend=backend, fullgraph=True)
+        out = run(x)
+        found.append([out, *torch.autograd.grad(out.square().mean(), [*trunk.parameters()])])
+    for plain, compiled in zip(*found, strict=True):
+        # Scaled: the gradient of a key's bias is rounding and nothing else.
+        scale = plain.abs().max().clamp_min(1e-4)
+        torch.testing.assert_close(compiled / scale, plain / scale, atol=2e-3, rtol=0)
+
+
+def test_compiled_convolutions_read_channels_last():
+    layouts = []
+
+    def look(graph: torch.fx.GraphModule, _: Sequence[Tensor]) -> Callable[..., Any]:
+        for node in graph.graph.nodes:
+            if "convolution" in str(node.target):
+                value = node.args[0].meta["val"]
+                layouts.append(value.is_contiguous(memory_format=torch.channels_last))
+        return make_boxed_func(graph.forward)
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
+        return aot_module_simplified(graph, inputs, fw_compiler=look)
+
+    trunk = build_autoencoder(LESS).to(memory_format=torch.channels_last)
+    x = torch.rand(2, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+    with torch.no_grad():
+        torch.compile(trunk, backend=backend, dynamic=False)(x)
+    assert len(layouts) > 20
+    assert all(layouts)
 
 
 @pytest.mark.parametrize("arch", [LESS, LIGHT], ids=lambda arch: arch.name)
