@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -204,6 +204,28 @@ def test_mixers_are_called_and_seeded_once(tmp_path: Path) -> None:
     _, targets = recorded(tmp_path, toy_settings(epochs=2), mixer=Half())
     assert [c for c in calls if isinstance(c, tuple)] == [(0, 0)]
     assert not any(bool(t.clean.any()) for t in targets)
+
+
+def test_mixing_begins_and_ends_by_epoch(tmp_path: Path) -> None:
+    called = []
+
+    class Counted:
+        def __call__(self, images: Any, target: Any, **_: Any) -> Any:
+            called.append(len(images))
+            return images, target
+
+    whole = toy_settings(epochs=4)
+    recorded(tmp_path / "whole", whole, mixer=Counted())
+    all_epochs = len(called)
+    called.clear()
+    part = replace(whole, mix_from=0.25, mix_until=0.5)
+    recorded(tmp_path / "part", part, mixer=Counted())
+    assert len(called) == all_epochs / 4
+    with pytest.raises(DisMixError, match="no epoch of 4 lies between"):
+        replace(whole, mix_until=0.1)
+    # Records of earlier trainings know nothing of it.
+    assert "mix_until" not in whole.to_dict()
+    assert part.to_dict()["mix_until"] == 0.5
 
 
 def test_library_mixers_fit_in(tmp_path: Path) -> None:

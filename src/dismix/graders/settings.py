@@ -18,6 +18,8 @@ PRESETS = ("dismix", "reference")
 # The smallest spread over seeds of the rules that choose (results/graders).
 DEFAULT_SELECT = ("loss",)
 LR_FROM_NOTHING = 3e-3
+#: Settings that came later: left out of records at these values, so that older ones stay the same.
+LATER = {"cuts": None, "mix_from": 0.0, "mix_until": 1.0}
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,9 @@ class TrainSettings:
         augment: Flips and rotations, before mixing; after it where a stage has several views,
             which then differ by nothing else and are augmented in any case.
         balanced: Draw grades equally often.
+        mix_from: Share of the epochs before mixing begins.
+        mix_until: Share of the epochs after which it ends, so that the last ones see images as
+            they are. Both mean nothing without a mixer.
         rank_weights: Weight of each rank, "balanced" for inverse frequency, or empty.
         size: Pixels a side.
         hparams: The method's own settings.
@@ -69,6 +74,8 @@ class TrainSettings:
     validate_every: int = bounded(2, least=1)
     augment: bool = True
     balanced: bool = False
+    mix_from: float = bounded(0.0, least=0, below=1)
+    mix_until: float = bounded(1.0, above=0, most=1)
     rank_weights: tuple[float, ...] | Literal["balanced"] = ()
     size: int = bounded(256, least=1)
     hparams: Mapping[str, Any] = field(default_factory=dict)
@@ -76,6 +83,12 @@ class TrainSettings:
     def __post_init__(self) -> None:
         check_rules(self.select)
         check_settings(self)
+        if not any(self.mixes(epoch) for epoch in range(self.epochs)):
+            raise DisMixError(
+                f"no epoch of {self.epochs} lies between {self.mix_from:g} and {self.mix_until:g}",
+                column="mix_until",
+                cure="give a larger share, or train without a mixer",
+            )
         weights = self.rank_weights
         if weights and weights != "balanced":
             right = all(0 <= float(weight) < math.inf for weight in weights)
@@ -86,12 +99,21 @@ class TrainSettings:
                     cure="give numbers that are not negative, some above 0, or 'balanced'",
                 )
 
+    def mixes(self, epoch: int) -> bool:
+        """Tell whether images are mixed in an epoch, counted from 0.
+
+        Example:
+            >>> settings = TrainSettings("ce", epochs=5, mix_until=0.8)
+            >>> [settings.mixes(epoch) for epoch in range(5)]
+            [True, True, True, True, False]
+        """
+        first, last = (round(share * self.epochs) for share in (self.mix_from, self.mix_until))
+        return first <= epoch < last
+
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON; `cuts` only where they decide anything."""
+        """Return plain values, for JSON; younger settings only where they change anything."""
         values = dataclasses.asdict(self)
-        if self.cuts is None:
-            del values["cuts"]
-        return values
+        return {name: v for name, v in values.items() if name not in LATER or v != LATER[name]}
 
 
 def choose_settings(

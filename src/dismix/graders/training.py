@@ -220,7 +220,7 @@ class _Loop:
         images, target = batch.images, batch.target
         if settings.augment and stage.views == 1:
             images = _views(images, 1, seed)
-        if training.mixer is not None and stage.mixing:
+        if training.mixer is not None and stage.mixing and settings.mixes(epoch):
             images, target = self._mix(images, target, stage, batch.index)
         if stage.views > 1:
             images = _views(images, stage.views, seed)
