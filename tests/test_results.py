@@ -18,6 +18,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 TABLE = re.compile(r"<!-- table: (\S+) -->\n((?:\|.*\n)+)")
 METHODS = re.compile(r"<!-- methods: (\S+) -->\n((?:\|.*\n)+)")
 RULES = re.compile(r"<!-- rules: (.+) -->\n((?:\|.*\n)+\n(?:\|.*\n)+)")
+PHANTOM = re.compile(r"<!-- phantom: (\S+) -->\n((?:\|.*\n)+)")
 PAIRS = re.compile(r"<!-- pairs: (\S+) -->\n((?:\|.*\n)+)")
 
 
@@ -108,6 +109,21 @@ def test_the_rules_of_choosing_are_those_of_the_records() -> None:
         command = [sys.executable, str(script), "--table", "--results", *places]
         made = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         assert made.strip() == text.strip()
+
+
+def test_graders_on_phantoms_are_those_of_the_records() -> None:
+    page = RESULTS.parent / "docs" / "graders" / "README.md"
+    ((folder, text),) = PHANTOM.findall(page.read_text(encoding="utf-8"))
+    rows = [[c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines()][2:]
+    records = {}
+    for file in (RESULTS / folder).glob("*.json"):
+        record = json.loads(file.read_text(encoding="utf-8"))
+        records[record["options"]["method"]] = record["test"]
+    assert {row[0] for row in rows} == records.keys()
+    for name, *written in rows:
+        found = records[name]
+        digits = [f"{found[metric]:.3f}" for metric in ("mae", "mae_expected", "qwk")]
+        assert written == [f"{found['accuracy']:.1%}".replace("%", " %"), *digits, written[-1]]
 
 
 def test_both_data_sets_together_are_what_the_page_says() -> None:

@@ -7,6 +7,7 @@ from tests.bench.study import tiny_plan, tiny_study
 from dismix.bench.folder import BenchFolder
 from dismix.bench.plan import change_plan, read_plan
 from dismix.bench.resolve import resolve
+from dismix.bench.status import status_text, study_status
 from dismix.data.phantom import PhantomSpec, build_phantom
 from dismix.errors import DisMixError
 
@@ -111,6 +112,8 @@ def test_missing_weights_block_before_anything_runs(graded, tmp_path, monkeypatc
     plan = change_plan(read_plan("clean"), {"mixer": "none", "seed": "0"})
     study = resolve(plan, BenchFolder(tmp_path), {"a": graded})
     assert "no weights of 'vgg16'" in study.runs[0].blocked
+    told = status_text(study_status(study, BenchFolder(tmp_path)))
+    assert f"{len(study.runs)} blocked: no weights of 'vgg16'" in told
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Where a study stands: done, failed and missing runs by factor, and the time left."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,9 +23,10 @@ def study_status(
 
     Returns:
         {"total": counts, "factors": {factor: {value: counts}}, "seconds_left",
-        "generator_seconds_left", "failures": {id: last line}}; counts by `COLUMNS`.
+        "generator_seconds_left", "failures": {id: last line}, "blocked": {reason: runs}};
+        counts by `COLUMNS`.
     """
-    states = {run.id: _state(run, folder) for run in study.runs}
+    states = {run.id: run_state(run, folder) for run in study.runs}
     total = dict.fromkeys(COLUMNS, 0)
     factors: dict[str, dict[str, dict[str, int]]] = {}
     for run in study.runs:
@@ -44,11 +46,13 @@ def study_status(
         "factors": {name: rows for name, rows in factors.items() if len(rows) > 1},
         "seconds_left": seconds, "generator_seconds_left": build,
         "failures": {name: _last_line(folder, name) for name in failed},
+        "blocked": dict(Counter(r.blocked for r in study.runs if states[r.id] == "blocked")),
         "absent": [*study.absent],
     }  # fmt: skip
 
 
-def _state(run: RunSpec, folder: BenchFolder) -> str:
+def run_state(run: RunSpec, folder: BenchFolder) -> str:
+    """Return how a run stands, one of `COLUMNS`."""
     status = folder.status(run.id)
     return "blocked" if status == "missing" and run.blocked is not None else status
 
@@ -88,6 +92,7 @@ def status_text(found: Mapping[str, Any]) -> str:
             )
         )
     lines += [f"failed {name}: {line}" for name, line in found["failures"].items()]
+    lines += [f"{count} blocked: {reason}" for reason, count in found["blocked"].items()]
     if found["absent"]:
         lines.append(f"not given: {', '.join(found['absent'])} (--data NAME=MANIFEST)")
     return "\n".join(lines)

@@ -122,25 +122,24 @@ def plan(
 ) -> None:
     """List a plan's runs, which of them exist already, and what the rest may cost."""
     import json
+    from collections import Counter
 
     from dismix.bench.durations import expected_seconds, in_words
     from dismix.bench.plan import change_plan, read_plan
+    from dismix.bench.status import run_state
 
     if json_out:
         changed = change_plan(read_plan(name), _pairs(changes, "--set"))
         typer.echo(json.dumps(changed.to_dict(), indent=2))
         return
     chosen, study, folder = _resolved(name, output, data, generator, changes, quiet=quiet)
-    missing = []
+    states = {run.id: run_state(run, folder) for run in study.runs}
     for run in study.runs:
-        status = folder.status(run.id)
-        if status == "missing" and run.blocked is None:
-            missing.append(run)
-        mark = "blocked" if status == "missing" and run.blocked is not None else status
-        typer.echo(f"{run.id}  {mark:<8} {run.label}")
-    for reason in dict.fromkeys(run.blocked for run in study.runs if run.blocked is not None):
-        count = sum(run.blocked == reason for run in study.runs)
-        typer.echo(f"{count} runs are blocked: {reason}")
+        typer.echo(f"{run.id}  {states[run.id]:<8} {run.label}")
+    missing = [run for run in study.runs if states[run.id] == "missing"]
+    stopped = Counter(run.blocked for run in study.runs if states[run.id] == "blocked")
+    for reason, count in stopped.items():
+        typer.echo(f"{count} blocked: {reason}")
     if study.absent:
         typer.echo(f"not given: {', '.join(study.absent)} (--data NAME=MANIFEST)")
     seconds, build = expected_seconds(study, folder, chosen.cost, missing)
