@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from dismix.errors import DisMixError
-from dismix.graders.ord2seq import DecisionDecoder, Ord2SeqConfig, tree_product
+from dismix.graders.ord2seq import DecisionDecoder, Ord2SeqConfig
 from dismix.graders.ord2seq_tree import Ord2SeqLoss, Tree, dichotomic_tree
 from dismix.graders.registry import create_grader
 from dismix.labels import OrdinalTarget
@@ -77,11 +77,47 @@ class Oracle(DecisionDecoder):
 @pytest.mark.parametrize("num_ranks", range(2, 11))
 def test_decoding_an_oracle_returns_its_rank(num_ranks):
     truth = torch.eye(num_ranks).unsqueeze(1)
-    logits = Oracle(num_ranks).decide(truth)
-    assert logits[:, -1].argmax(-1).tolist() == list(range(num_ranks))
-    law = tree_product(Tree(num_ranks), logits)
+    oracle = Oracle(num_ranks)
+    assert oracle.decide(truth)[:, -1].argmax(-1).tolist() == list(range(num_ranks))
+    law = oracle.laws(truth)
     assert torch.allclose(law.sum(-1), torch.ones(num_ranks), atol=1e-5)
     assert law.argmax(-1).tolist() == list(range(num_ranks))
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3, 5, 8])
+def test_the_law_is_the_product_along_every_path(num_ranks):
+    torch.manual_seed(0)
+    decoder = DecisionDecoder(num_ranks, 8, Ord2SeqConfig(dim=16, heads=2)).eval()
+    tokens = decoder.encode(torch.randn(3, 8, 2, 2))
+    levels = dichotomic_tree(num_ranks)
+    law = decoder.laws(tokens)
+    for image in range(3):
+        for rank in range(num_ranks):
+            # Teaching a grade's own path shows what is decided at each of its turns.
+            shown = F.one_hot(torch.tensor([rank]), num_ranks).float()
+            answers = decoder.teach(tokens[image : image + 1], shown)[0].sigmoid()
+            product, parent = 1.0, [*range(num_ranks)]
+            for level, groups in enumerate(levels):
+                inside = [group for group in groups if set(group) <= set(parent)]
+                shares = [float(answers[level, group].mean()) for group in inside]
+                own = next(i for i, group in enumerate(inside) if rank in group)
+                product *= shares[own] / sum(shares)
+                parent = inside[own]
+            assert float(law[image, rank]) == pytest.approx(product, rel=1e-4)
+
+
+def test_a_large_group_does_not_win_by_its_size():
+    class Doubtful(Oracle):
+        def _decode(self, steps, tokens):
+            level = steps.shape[1] - 1
+            # 45 per cent for {0, 1}, 55 for {2}; told by the first level to be among the three.
+            shares = torch.tensor([[0.99, 0.99, 0.99, 0.01, 0.01], [0.45, 0.45, 0.55, 0.01, 0.01]])
+            answer = shares[min(level, 1)].logit()
+            return answer.expand(len(tokens), level + 1, -1)
+
+    law = Doubtful(5).laws(torch.zeros(1, 1, 5))
+    assert law.argmax().item() == 2
+    assert float(law[0, :2].sum()) == pytest.approx(0.99 * 0.45, abs=0.01)
 
 
 def test_ruled_out_groups_cannot_win():
@@ -125,15 +161,12 @@ def test_mixed_votes_teach_the_mean_or_a_path():
     assert losses["mean"] != losses["sample"]
 
 
-def test_both_kinds_of_probabilities_decide_alike():
-    images = torch.randn(4, 3, 32, 32)
-    grades = [
-        create_grader("ord2seq", num_ranks=5, probabilities=kind).predict(images)
-        for kind in ("softmax", "tree")
-    ]
-    assert torch.equal(grades[0].label, grades[1].label)
-    for found in grades:
-        assert torch.allclose(found.probabilities.sum(-1), torch.ones(4), atol=1e-5)
+@pytest.mark.parametrize("kind", ["softmax", "tree"])
+def test_both_kinds_of_probabilities_are_laws(kind):
+    grader = create_grader("ord2seq", num_ranks=5, probabilities=kind)
+    found = grader.predict(torch.randn(4, 3, 32, 32))
+    assert torch.allclose(found.probabilities.sum(-1), torch.ones(4), atol=1e-5)
+    assert torch.equal(found.label, found.probabilities.argmax(-1))
 
 
 def test_width_that_heads_cannot_share_is_refused():

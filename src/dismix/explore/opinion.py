@@ -11,6 +11,7 @@ from dismix.data.transforms import equalize
 from dismix.errors import DisMixError
 from dismix.explore.library import Library
 from dismix.graders.base import Grader, Grades
+from dismix.graders.evaluation import grade_batch
 from dismix.mixing.nearest import NearestTraining, coarse, fine
 from dismix.progress import Progress
 
@@ -62,7 +63,7 @@ class Opinion:
         whole = values.round().clamp(0, 255).to(torch.uint8)
         if about["equalize"] and not self.equalized:
             whole = equalize(whole)
-        return self.grader.predict(whole).to("cpu")
+        return grade_batch(self.grader, whole).to("cpu")
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,18 @@ def grade_split(grader: Grader, split: SplitImages, batch_size: int = 64) -> Gra
     """Return the grades of all N images of a split, on the CPU."""
     device = grader.device
     return Grades.cat(
-        _autocast_predict(grader, images).to("cpu")
+        grade_batch(grader, images).to("cpu")
         for images, _ in clean_batches(split, device, batch_size)
     )
 
 
-def _autocast_predict(grader: Grader, images: Tensor) -> Grades:
+def grade_batch(grader: Grader, images: Tensor) -> Grades:
+    """Return the grades of images, in the precision of training: evaluations and predictions agree.
+
+    Args:
+        grader: On the images' device.
+        images: (B, channels, H, W), as `Grader.predict` takes them.
+    """
     with torch.autocast(images.device.type, torch.bfloat16, enabled=images.device.type == "cuda"):
         return grader.predict(images)
 

@@ -83,6 +83,26 @@ class Tree(nn.Module):
         spread = [self.shares(probs, level) @ self.members(level) for level in range(self.depth)]
         return torch.stack(spread, 1)
 
+    def read_shares(self, logits: Tensor, level: int) -> Tensor:
+        """Return the share (..., G) of each group that logits (..., C) of a level tell.
+
+        The loss asks of every member for the share of its whole group, so a group's answer is
+        the mean of its members', not their sum.
+
+        Example:
+            >>> Tree(3).read_shares(torch.tensor([[2.0, 2.0, -2.0]]), 0)
+            tensor([[0.8808, 0.1192]])
+        """
+        members = self.members(level)
+        with full_precision(logits):
+            return logits.float().sigmoid() @ (members / members.sum(1, keepdim=True)).T
+
+    def below(self, level: int) -> Tensor:
+        """Return which groups (P, G) of a level lie in those of the level before, 0 or 1."""
+        members = self.members(level)
+        parents = self.members(level - 1) if level else torch.ones_like(members[:1])
+        return (parents @ members.T > 0).to(members)
+
     def next_group(self, logits: Tensor, level: int, alive: Tensor | None = None) -> Tensor:
         """Return the group (B,) of a level with the largest share of the softmax.
 

@@ -24,6 +24,7 @@ from dismix.data.store_settings import StoreSettings, load_image
 from dismix.data.transforms import equalize
 from dismix.errors import DisMixError
 from dismix.graders.base import Grader
+from dismix.graders.evaluation import grade_batch
 from dismix.graders.report import same_ranks
 from dismix.progress import Progress
 
@@ -227,7 +228,8 @@ def _graded(
         skipped += [(names[row], reason) for row, reason in bad]
         if good:
             images = torch.from_numpy(np.stack(pixels)).to(grader.device)
-            grades = grader.predict(equalize(images) if about["equalize"] else images).to("cpu")
+            images = equalize(images) if about["equalize"] else images
+            grades = grade_batch(grader, images).to("cpu")
             for i, row in enumerate(good):
                 label = int(grades.label[i])
                 unsure = None if grades.uncertainty is None else float(grades.uncertainty[i])
