@@ -210,6 +210,10 @@ def _pathless(options: Mapping[str, Any]) -> dict[str, Any]:
     found = {k: v for k, v in options.items() if k not in _PLACES}
     if "editor" in found:
         found["editor"] = Path(str(found["editor"])).name
+    judge = Path(str(found.get("judge", "")))
+    if judge.is_file():
+        # Which mixes are kept depends on what it has learned, not on where it lies.
+        found["judge"] = digest_of(judge)
     return found
 
 

@@ -31,8 +31,8 @@ class Ord2SeqConfig(GraderConfig):
         encoder_layers: Layers over the picture.
         decoder_layers: Layers over the sequence.
         dropout: In the transformer.
-        teacher: What the decoder is shown in training: the "mean" embedding of the votes'
-            groups, or the path of one vote, a "sample".
+        teacher: What the decoder is shown in training: the path of one vote, a "sample", or the
+            "mean" embedding of the votes' groups, which tells later levels what they should see.
         probabilities: The law over all paths of the "tree", or the "softmax" of the last level's
             logits after deciding greedily (the authors').
         warmup: Share of the steps in which the learning rate grows from zero.
@@ -44,7 +44,7 @@ class Ord2SeqConfig(GraderConfig):
     encoder_layers: int = bounded(2, least=1)
     decoder_layers: int = bounded(2, least=1)
     dropout: float = bounded(0.1, least=0, below=1)
-    teacher: Literal["mean", "sample"] = "mean"
+    teacher: Literal["sample", "mean"] = "sample"
     probabilities: Literal["tree", "softmax"] = "tree"
     warmup: float = bounded(0.05, least=0, below=1)
 
@@ -156,6 +156,7 @@ _REFERENCE = Preset(
     "pvt_v2_b3", epochs=100, batch_size=32, weight_decay=0.0, schedule="step",
     hparams={
         "dim": 512, "encoder_layers": 6, "decoder_layers": 6, "probabilities": "softmax",
+        "teacher": "mean",
     },
 )  # fmt: skip
 
@@ -163,7 +164,7 @@ _REFERENCE = Preset(
 @register_grader(
     "ord2seq", "a sequence of halvings of the scale", reference=_REFERENCE,
     # Said, so that records tell it from what was read along one path before.
-    dismix=Preset(hparams={"probabilities": "tree"}),
+    dismix=Preset(hparams={"probabilities": "tree", "teacher": "sample"}),
 )  # fmt: skip
 class Ord2Seq(Grader):
     """Feature map, transformer, one decision for each level of the tree.

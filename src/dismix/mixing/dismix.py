@@ -24,7 +24,9 @@ from torch import Tensor
 
 from dismix.data.transforms import AugmentParams, augment, draw_augment, to_unit
 from dismix.errors import DisMixError
+from dismix.generator.judge import Judge
 from dismix.labels import OrdinalTarget
+from dismix.mixing.agreement import load_agreement
 from dismix.mixing.base import Draws, Mixer, ModelAccess, Targets
 from dismix.mixing.engine import MixEngine
 from dismix.mixing.fitting import Normalisation
@@ -79,6 +81,9 @@ class DisMix(Mixer):
             pool have anchors drawn from the split, not from the batch.
         reuse: How often a mix of the pool is used at most.
         pool_dir: Keep the pool in files below this folder instead of on the device.
+        keep: Share of the pool's decoded mixes that is kept: those that a judge reads as they are
+            labelled (`dismix.mixing.agreement`); 1 keeps all.
+        judge: That judge or its file; None is ``judge.safetensors`` in the run folder.
         compiled: Compile the decoder.
         **options: See :class:`~dismix.mixing.base.Mixer`; ``pairing`` has no effect.
 
@@ -111,9 +116,15 @@ class DisMix(Mixer):
         pool: int = 0,
         reuse: int = 4,
         pool_dir: str | Path | None = None,
+        keep: float = 1.0,
+        judge: str | Path | Judge | None = None,
         compiled: bool = False,
         **options: Any,
     ) -> None:
+        if keep != 1 and not pool:
+            raise DisMixError(
+                "only mixes of the pool can be chosen", column="keep", cure="give pool=1024"
+            )
         if engine is None:
             if run is None:
                 raise DisMixError(
@@ -125,6 +136,9 @@ class DisMix(Mixer):
         settings = MixSettings(given, alpha, labels, ranks, balanced)
         # Within a list, so that the generator stays out of state_dict and of the optimizer.
         self._maker = [MixMaker(engine, settings)]
+        self._agreement = (
+            [] if keep == 1 else [load_agreement(judge, keep, engine.run, engine.num_ranks)]
+        )
         self.turn, self.flips, self.max_degrees = turn, flips, max_degrees
         self.norm = Normalisation(mean, std)
         self.served = PoolService(pool, reuse, pool_dir, self._drawn_seed())
@@ -314,15 +328,23 @@ class DisMix(Mixer):
             # A block may be in the making, and the generator must not move under it.
             self.served.close()
             self.engine.to(device)
+            for chooser in self._agreement:
+                chooser.judge.to(device)
         return self.served.on(device, self.pool_block)
 
     def pool_block(
         self, seed: int, block: int, stopped: Callable[[], bool] | None = None
     ) -> Pooled:
         """Make a block of the pool; it depends on seed, number and the settings alone."""
-        mixes = self.maker.draw(self.pool_size, [seed, block, 1])
-        images = self.maker.pictures(mixes, stopped)
-        return Pooled(images, self.maker.targets(mixes).probs.to(images.device))
+        count = self.pool_size
+        for chooser in self._agreement:
+            count = chooser.candidates(count)
+        mixes = self.maker.draw(count, [seed, block, 1])
+        images, target = self.maker.pictures(mixes, stopped), self.maker.targets(mixes)
+        for chooser in self._agreement:
+            rows = chooser.best(images, target, self.pool_size)
+            images, target = images[onto(rows, images.device)], target[rows]
+        return Pooled(images, target.probs.to(images.device))
 
     def reseed(self, *seeds: int) -> None:
         """Start the generator and the pool anew from some whole numbers."""

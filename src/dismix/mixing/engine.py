@@ -36,6 +36,7 @@ class MixEngine:
         store: Codes of its training split.
         compiled: Compile the decoder (its weights are bfloat16 on a GPU either way).
         trained_on: Digests of the images that the generator was trained on, as far as known.
+        run: The generator's folder, if it has one.
 
     Example:
         ``MixEngine.load("runs/idrid")`` opens a run with the store beside it.
@@ -48,6 +49,7 @@ class MixEngine:
         *,
         compiled: bool = False,
         trained_on: frozenset[str] = frozenset(),
+        run: Path | None = None,
     ) -> None:
         self.model, self.store = model.eval().requires_grad_(False), store
         store.require_generator(generator_digest(model), model)
@@ -57,7 +59,7 @@ class MixEngine:
                 file=store.folder,
                 cure="encode the training split again",
             )
-        self.compiled, self.trained_on = compiled, trained_on
+        self.compiled, self.trained_on, self.run = compiled, trained_on, run
         self._decode: Callable[[Codes], Tensor] | None = None
         self._lay_out()
 
@@ -80,7 +82,8 @@ class MixEngine:
         """
         model = Generator.load(run, device)
         found = open_store(run, model) if store is None else LatentStore(store)
-        return cls(model, found, compiled=compiled, trained_on=read_trained_on(run))
+        seen = read_trained_on(run)
+        return cls(model, found, compiled=compiled, trained_on=seen, run=Path(run))
 
     @property
     def device(self) -> torch.device:
