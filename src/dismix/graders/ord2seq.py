@@ -120,12 +120,10 @@ class DecisionDecoder(nn.Module):
         return torch.stack(found, 1)
 
     def laws(self, tokens: Tensor) -> Tensor:
-        """Return laws (B, C): every group shares out what it got, along all paths of the tree.
-
+        """Return laws (B, C): every group shares out what it got, along all paths of the tree."""
         # paper: one path is followed, always to the group with the largest sum of a softmax. Sums
         # favour large groups: where {0, 1} has 45 per cent and {2} has 55 the former wins. And
         # what comes out at the end of one path is nearly certain of it, whatever the doubt was.
-        """
         batch, tree = tokens.shape[0], self.tree
         law = tokens.new_ones(batch, 1, dtype=torch.float32)
         # (P, steps, dim): what the decoder is shown on its way to each group.

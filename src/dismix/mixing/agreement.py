@@ -5,8 +5,7 @@ mixes are decoded than are needed, a judge (`dismix.generator.judge`, trained on
 alone) reads all of them, and those are kept whose reading is nearest to their label. The choice is
 made among mixes of the same rank, so that ranks which are hard to read stay as frequent as they
 were drawn.
-
-# paper: keeps every mix; off by default here.
+The paper keeps every mix, and so does `DisMix` unless asked.
 """
 
 import math
