@@ -16,7 +16,8 @@ from dismix.errors import DisMixError
 from dismix.generator.codes import Codes
 from dismix.generator.images import load_split
 from dismix.labels import OrdinalTarget
-from dismix.mixing.dismix import DisMix, DisMixDraws
+from dismix.mixing.dismix import DisMix
+from dismix.mixing.dismix_draws import DisMixDraws
 from dismix.mixing.encoding import encode_split
 from dismix.mixing.engine import MixEngine
 from dismix.mixing.policies import mix_targets

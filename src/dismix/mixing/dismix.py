@@ -15,46 +15,30 @@ they come here; mixes of images that had to be encoded on the fly carry the call
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from dismix.data.transforms import AugmentParams, augment, draw_augment, to_unit
+from dismix.data.transforms import augment, draw_augment, to_unit
 from dismix.errors import DisMixError
 from dismix.generator.judge import Judge
 from dismix.labels import OrdinalTarget
 from dismix.mixing.agreement import load_agreement
 from dismix.mixing.base import Draws, Mixer, ModelAccess, Targets
+from dismix.mixing.dismix_draws import DisMixDraws, turned
 from dismix.mixing.engine import MixEngine
 from dismix.mixing.fitting import Normalisation
 from dismix.mixing.info import Mixed, MixInfo
 from dismix.mixing.maker import MixMaker, MixSettings
 from dismix.mixing.policies import mix_targets
-from dismix.mixing.policy_draws import PolicyDraws, draw_numbers
+from dismix.mixing.policy_draws import draw_numbers
 from dismix.mixing.pool import MixPool, Pooled
 from dismix.mixing.records import Sources
 from dismix.mixing.serving import PoolService
 from dismix.transfer import onto
-
-
-@dataclass(frozen=True)
-class DisMixDraws(Draws):
-    """The choices for one batch.
-
-    Attributes:
-        known: (M,) long, rows of the store that hold the anchors, -1 where there is none.
-        choices: How each mix is made; None when it comes from the pool.
-        turns: Flips and rotations after decoding; None for none.
-        pooled: Mixes from the pool.
-    """
-
-    known: Tensor
-    choices: PolicyDraws | None
-    turns: AugmentParams | None
-    pooled: Pooled | None
 
 
 class DisMix(Mixer):
@@ -135,10 +119,8 @@ class DisMix(Mixer):
         given = policies if isinstance(policies, str) else tuple(policies)
         settings = MixSettings(given, alpha, labels, ranks, balanced)
         # Within a list, so that the generator stays out of state_dict and of the optimizer.
-        self._maker = [MixMaker(engine, settings)]
-        self._agreement = (
-            [] if keep == 1 else [load_agreement(judge, keep, engine.run, engine.num_ranks)]
-        )
+        chooser = None if keep == 1 else load_agreement(judge, keep, engine.run, engine.num_ranks)
+        self._maker = [MixMaker(engine, settings, chooser)]
         self.turn, self.flips, self.max_degrees = turn, flips, max_degrees
         self.norm = Normalisation(mean, std)
         self.served = PoolService(pool, reuse, pool_dir, self._drawn_seed())
@@ -255,7 +237,7 @@ class DisMix(Mixer):
             mixes = to_unit(mixes) if draws.turns is None else augment(mixes, draws.turns)
         else:
             mixes, probs = self._direct(images, target, draws)
-            mixes = _turned(mixes, draws.turns, draws.known >= 0)
+            mixes = turned(mixes, draws.turns, draws.known >= 0)
         self.made += len(draws)
         self.fallbacks += int(draws.fell_back.sum())
         return self._placed(images, target, draws, self.norm.restored(mixes, images), probs)
@@ -327,24 +309,14 @@ class DisMix(Mixer):
         if not self.served.runs_on(device):
             # A block may be in the making, and the generator must not move under it.
             self.served.close()
-            self.engine.to(device)
-            for chooser in self._agreement:
-                chooser.judge.to(device)
+            self.maker.to(device)
         return self.served.on(device, self.pool_block)
 
     def pool_block(
         self, seed: int, block: int, stopped: Callable[[], bool] | None = None
     ) -> Pooled:
         """Make a block of the pool; it depends on seed, number and the settings alone."""
-        count = self.pool_size
-        for chooser in self._agreement:
-            count = chooser.candidates(count)
-        mixes = self.maker.draw(count, [seed, block, 1])
-        images, target = self.maker.pictures(mixes, stopped), self.maker.targets(mixes)
-        for chooser in self._agreement:
-            rows = chooser.best(images, target, self.pool_size)
-            images, target = images[onto(rows, images.device)], target[rows]
-        return Pooled(images, target.probs.to(images.device))
+        return self.maker.block(self.pool_size, [seed, block, 1], stopped)
 
     def reseed(self, *seeds: int) -> None:
         """Start the generator and the pool anew from some whole numbers."""
@@ -386,17 +358,6 @@ class DisMix(Mixer):
             f"num_ranks={self.num_ranks}, p={self.p:g}, policies={', '.join(self.maker.policies)},"
             f" stored={len(self.engine.store)}{pool}"
         )
-
-
-def _turned(mixes: Tensor, turns: AugmentParams | None, chosen: Tensor) -> Tensor:
-    """Flip and rotate the chosen (M,) of mixes (M, channels, H, W)."""
-    if turns is None or not bool(chosen.any()):
-        return mixes
-    if bool(chosen.all()):
-        return augment(mixes, turns)
-    here = chosen.nonzero().flatten()
-    there = onto(here, mixes.device)
-    return mixes.index_copy(0, there, augment(mixes[there], turns[here]))
 
 
 def _same_ranks(num_ranks: int | None, engine: MixEngine) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor
 from dismix.data.transforms import from_unit
 from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
+from dismix.mixing.agreement import Agreement
 from dismix.mixing.engine import MixEngine
 from dismix.mixing.policies import majority_target, mix_targets
 from dismix.mixing.policy_draws import (
@@ -22,6 +23,8 @@ from dismix.mixing.policy_draws import (
     named_policies,
     policy_draws,
 )
+from dismix.mixing.pool import Pooled
+from dismix.transfer import onto
 
 #: Mixes made at once. On a GPU more, so that the few that are generated first fill a batch.
 CHUNK, CHUNK_ON_GPU = 64, 256
@@ -86,10 +89,16 @@ class MixMaker:
     Args:
         engine: Generator and stored codes.
         settings: See `MixSettings`.
+        chooser: Says which mixes of a block are kept; None keeps all.
     """
 
-    def __init__(self, engine: MixEngine, settings: MixSettings | None = None) -> None:
-        self.engine, self.settings = engine, settings or MixSettings()
+    def __init__(
+        self,
+        engine: MixEngine,
+        settings: MixSettings | None = None,
+        chooser: Agreement | None = None,
+    ) -> None:
+        self.engine, self.settings, self.chooser = engine, settings or MixSettings(), chooser
         self.policies = engine.policies(self.settings.policies)
         store = engine.store
         known = store.consensus if self.settings.ranks == "consensus" else store.target.hard
@@ -131,6 +140,30 @@ class MixMaker:
             part = mixes[start : start + chunk]
             made.append(from_unit(self.engine.mix(part.choices, self.engine.stored(part.anchor))))
         return torch.cat(made)
+
+    def block(
+        self, count: int, seeds: Sequence[int], stopped: Callable[[], bool] | None = None
+    ) -> Pooled:
+        """Draw, decode and label a block of mixes, and choose among them where that is asked.
+
+        Args:
+            count: How many.
+            seeds: Whole numbers that decide all.
+            stopped: See `pictures`.
+        """
+        drawn = count if self.chooser is None else self.chooser.candidates(count)
+        mixes = self.draw(drawn, seeds)
+        images, target = self.pictures(mixes, stopped), self.targets(mixes)
+        if self.chooser is not None:
+            rows = self.chooser.best(images, target, count)
+            images, target = images[onto(rows, images.device)], target[rows]
+        return Pooled(images, target.probs.to(images.device))
+
+    def to(self, device: torch.device | str) -> None:
+        """Move the generator, and who chooses."""
+        self.engine.to(device)
+        if self.chooser is not None:
+            self.chooser.judge.to(device)
 
     def targets(self, mixes: StoredMixes) -> OrdinalTarget:
         """Return the labels of mixes."""
