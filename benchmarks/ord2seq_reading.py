@@ -21,8 +21,7 @@ import torch
 from dismix.atomic import write_text
 from dismix.data.manifest import read_manifest
 from dismix.generator.images import load_split
-from dismix.graders.evaluation import grade_split
-from dismix.graders.metrics import grade_metrics
+from dismix.graders.evaluation import evaluate
 from dismix.graders.ord2seq import Ord2Seq
 from dismix.graders.saving import load_grader
 from dismix.graders.settings import choose_settings
@@ -61,14 +60,10 @@ def main() -> None:
                 assert isinstance(grader, Ord2Seq)
                 for reading in READINGS:
                     grader.config = replace(grader.config, probabilities=reading)
-                    found = grade_split(grader, val)
-                    truth = val.target.hard
-                    apart = (found.probabilities - val.target.probs).cumsum(1).square().sum(1)
-                    scores = grade_metrics(found.label, truth, val.target.num_ranks)
+                    found = evaluate(grader, val)
                     rows.append({
                         "teacher": teacher, "reading": reading, "seed": seed,
-                        "accuracy": scores["accuracy"], "mae": scores["mae"],
-                        "rps": float(apart.mean()),
+                        "accuracy": found["accuracy"], "mae": found["mae"], "rps": found["loss"],
                     })  # fmt: skip
                     print(rows[-1], flush=True)
     text = json.dumps({"epochs": args.epochs, "size": args.size, "rows": rows, **provenance()})

@@ -22,7 +22,6 @@ from dismix.registry import near_names
 
 #: Weight of a term that a recipe goes without, when its ablation adds it.
 ADDED = {"similarity": 0.02, "rank_fake": 0.1}
-JUDGE_FILE = "judge.safetensors"
 
 
 @dataclass(frozen=True)
@@ -156,6 +155,7 @@ def _one(
     training: Mapping[str, Any],
 ) -> dict[str, Any]:
     from dismix.generator.evaluation import evaluate_generator, read_evaluation
+    from dismix.generator.judge import JUDGE_FILE
     from dismix.generator.run_file import check_same
     from dismix.generator.start_run import plan_run, train_generator
 

@@ -1,7 +1,7 @@
 """Group normalisation (Wu and He 2018) that leaves pictures in channels_last.
 
 Compiled, PyTorch's own writes its input out again in the other layout, and every convolution after
-it copies it back: on a GPU that took about a sixth of a training step of `vq-f8`. Here statistics
+it copies it back. Here statistics
 of channels, which lie next to each other, are put together to those of groups. Outside of
 torch.compile PyTorch's kernel is used.
 """

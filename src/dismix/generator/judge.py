@@ -32,6 +32,8 @@ from dismix.generator.weights import load_weights, require_weights
 from dismix.progress import Progress
 
 JudgeKind = Literal["conv", "vgg16"]
+#: Its file beside the runs that it reads.
+JUDGE_FILE = "judge.safetensors"
 #: Side up to which a judge without pretraining is strong enough, and VGG16 sees too little.
 SMALL = 96
 #: Images a judge sees in training, by default: 12 to 100 passes.

@@ -16,6 +16,7 @@ from dismix.graders.backbones import Backbone
 from dismix.graders.base import Grader, GraderConfig, Grades, Stage
 from dismix.graders.choices import bounded
 from dismix.graders.ord2seq_tree import Ord2SeqLoss, Tree
+from dismix.graders.pooled import entropy
 from dismix.graders.registry import Preset, register_grader
 from dismix.labels import OrdinalTarget
 
@@ -196,5 +197,4 @@ class Ord2Seq(Grader):
             probs = self.decoder.laws(tokens)
         else:
             probs = self.decoder.decide(tokens)[:, -1].float().softmax(-1)
-        entropy = torch.special.entr(probs).sum(-1)
-        return Grades(probs, Grades.from_probabilities(probs).rank, probs.argmax(-1), entropy)
+        return Grades.from_probabilities(probs, uncertainty=entropy(probs))

@@ -16,11 +16,8 @@ from torch import Tensor
 
 from dismix.data.transforms import to_unit
 from dismix.errors import DisMixError
-from dismix.generator.judge import Judge
+from dismix.generator.judge import JUDGE_FILE, Judge
 from dismix.labels import OrdinalTarget
-
-#: Where a run keeps its judge: `dismix mix quality RUN -o FILE --judge RUN/judge.safetensors`.
-JUDGE_FILE = "judge.safetensors"
 
 
 class Agreement:
