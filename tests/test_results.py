@@ -90,10 +90,13 @@ def test_the_methods_without_mixing_are_those_of_the_records() -> None:
         for name, *written in rows:
             points = [100 * m["accuracy"] for m in runs[name]]
             count, middle = len(points), mean(points)
-            half = float(student.ppf(0.975, count - 1)) * stdev(points) / count**0.5
+            said = f"{middle:.1f}"
+            if count > 1:
+                half = float(student.ppf(0.975, count - 1)) * stdev(points) / count**0.5
+                said += f" ({middle - half:.1f} to {middle + half:.1f})"
             assert written == [
                 str(count),
-                f"{middle:.1f} ({middle - half:.1f} to {middle + half:.1f})",
+                said,
                 f"{mean(m['mae'] for m in runs[name]):.3f}",
                 f"{mean(m['qwk'] for m in runs[name]):.3f}",
                 f"{100 * mean(m['off_by_one'] for m in runs[name]):.1f}",
