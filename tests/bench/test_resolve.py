@@ -3,11 +3,13 @@ from pathlib import Path
 
 import pytest
 from tests.bench.study import tiny_plan, tiny_study
+from typer.testing import CliRunner
 
 from dismix.bench.folder import BenchFolder
 from dismix.bench.plan import change_plan, read_plan
 from dismix.bench.resolve import resolve
 from dismix.bench.status import status_text, study_status
+from dismix.cli.app import app
 from dismix.data.phantom import PhantomSpec, build_phantom
 from dismix.errors import DisMixError
 
@@ -38,6 +40,20 @@ def test_ids_do_not_depend_on_paths_plans_names_or_the_folder(graded, tmp_path):
     assert {*ids(first)} < {*ids(main)}
     assert all(len(name) == 16 and int(name, 16) >= 0 for name in ids(first))
     assert str(tmp_path) not in str([run.config for run in first.runs])
+
+
+@pytest.mark.parametrize("command", ["plan", "status"])
+def test_who_looks_at_a_plan_leaves_the_folder_as_it_is(graded, tmp_path, command):
+    out = tmp_path / "bench"
+    wanted = resolve(change_plan(read_plan("smoke"), SMALL), BenchFolder(out), {"mine": graded})
+    shutil.rmtree(out)
+    changes = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
+    command = ["bench", command, "smoke", "-o", str(out), "--data", f"mine={graded}", *changes]
+    shown = CliRunner().invoke(app, command)
+    assert shown.exit_code == 0, shown.output
+    assert not out.exists()
+    if "plan" in command:
+        assert all(name in shown.output for name in ids(wanted))
 
 
 def test_settings_data_and_seeds_are_in_the_id(tmp_path):

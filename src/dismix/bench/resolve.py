@@ -36,15 +36,18 @@ def resolve(
     data: Mapping[str, str | Path] | None = None,
     generators: Mapping[str, str | Path] | None = None,
     progress: Progress | None = None,
+    *,
+    keep: bool = True,
 ) -> Study:
     """Return all runs of a plan on some data.
 
     Args:
         plan: What to run.
-        folder: Derived data are kept in it.
+        folder: Derived data are kept in it, phantoms are drawn there.
         data: Manifests by name; the plan's own (phantoms) when empty.
         generators: Run folders of trained generators by the data's name, instead of training.
         progress: Called while phantoms are drawn.
+        keep: Write derived data. Without them the study can be looked at, not run.
 
     Raises:
         DisMixError: A name that does not exist, data that cannot be used.
@@ -57,7 +60,7 @@ def resolve(
                 column="--generator",
                 cure=near_names(name, [*manifests]) if manifests else "add --data NAME=MANIFEST",
             )
-    maker = _Maker(plan, Derivations(folder), generators or {})
+    maker = _Maker(plan, Derivations(folder, keep=keep), generators or {})
     runs: dict[str, RunSpec] = {}
     for cell in cells(plan, [*manifests]):
         try:

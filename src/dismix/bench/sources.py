@@ -58,14 +58,15 @@ def _phantom(
 
 
 class Derivations:
-    """Derived data of a study, each made once and kept.
+    """Derived data of a study, each made once.
 
     Args:
-        folder: Where.
+        folder: Where they are kept.
+        keep: Write what is not there yet. Who only looks at a study leaves its folder as it is.
     """
 
-    def __init__(self, folder: BenchFolder) -> None:
-        self.folder = folder
+    def __init__(self, folder: BenchFolder, *, keep: bool = True) -> None:
+        self.folder, self.keep = folder, keep
         self._digests: dict[str, str] = {}
         self._known: dict[str, DataSpec] = {}
 
@@ -93,6 +94,9 @@ class Derivations:
         # Before any lock: a folder that cannot be written may still be looked at.
         if (old := _known(place)) is not None:
             return old
+        if not self.keep:
+            made = derive(manifest, how)
+            return _described(made, made.split("train", "val"), how)
         with self.folder.lock(f"manifest-{key}"):
             if (old := _known(place)) is not None:
                 return old
@@ -100,15 +104,20 @@ class Derivations:
             write_manifest(made, place / FULL)
             training = made.split("train", "val")
             write_manifest(training, place / TRAINING)
-            splits = made.table["split"].value_counts()
-            facts = {
-                "content": content_digest(made), "training": content_digest(training),
-                "counts": {s: int(splits.get(s, 0)) for s in ("train", "val", "test")},
-                "ranks": [*made.meta.ranks], "grey": made.meta.grey, "how": dict(how),
-                "notes": made.meta.notes,
-            }  # fmt: skip
+            facts = _described(made, training, how)
             atomic.write_json(place / DERIVED, facts)
             return facts
+
+
+def _described(made: Manifest, training: Manifest, how: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what ``derived.json`` says of derived data."""
+    splits = made.table["split"].value_counts()
+    return {
+        "content": content_digest(made), "training": content_digest(training),
+        "counts": {s: int(splits.get(s, 0)) for s in ("train", "val", "test")},
+        "ranks": [*made.meta.ranks], "grey": made.meta.grey, "how": dict(how),
+        "notes": made.meta.notes,
+    }  # fmt: skip
 
 
 def _known(place: Path) -> dict[str, Any] | None:

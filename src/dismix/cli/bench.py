@@ -85,6 +85,7 @@ def _resolved(
     *,
     quiet: bool = True,
     work: Path | None = None,
+    to_run: bool = False,
 ) -> "tuple[Plan, Study, BenchFolder]":
     from dismix.bench.folder import BenchFolder
     from dismix.bench.plan import change_plan, read_plan
@@ -96,8 +97,9 @@ def _resolved(
     folder = BenchFolder(output, work)
     with bar(quiet=quiet) as progress:
         study = resolve(
-            plan, folder, _pairs(data, "--data"), _pairs(generators, "--generator"), progress
-        )
+            plan, folder, _pairs(data, "--data"), _pairs(generators, "--generator"), progress,
+            keep=to_run,
+        )  # fmt: skip
     if not study.runs:
         wanted = ", ".join(study.absent) or "no data set is named"
         raise DisMixError(
@@ -191,7 +193,7 @@ def run(
         options = {"address": address, "cpus": cpus, "gpus": gpus}
     chosen_engine = make_engine(None if engine is None else engine.value, jobs=jobs, **options)
     chosen, study, folder = _resolved(
-        name, output, data, generator, changes, quiet=quiet, work=work
+        name, output, data, generator, changes, quiet=quiet, work=work, to_run=True
     )
     with bar(quiet=quiet) as progress:
         found = run_study(
