@@ -499,3 +499,14 @@ def test_ctrl_c_is_said_in_one_line(dismix, monkeypatch):
     monkeypatch.setattr("dismix.data.manifest.read_manifest", stop)
     found = dismix("data", "annotators", "agreement", "x.csv")
     assert found == (130, "", "interrupted; finished parts are kept\n")
+
+
+def test_severities_of_phantoms_may_lie_on_their_ranks(dismix, tmp_path):
+    few = ("--train", 8, "--val", 0, "--test", 0, "--size", 32)
+    code, _, err = dismix("data", "phantom", "-q", "-o", tmp_path / "set", *few, "--jitter", 0)
+    assert code == 0, err
+    factors = pd.read_csv(tmp_path / "set" / "factors.csv")
+    assert (factors["severity"] == factors["rank"]).all()
+    code, _, err = dismix("data", "phantom", "-q", "-o", tmp_path / "no", *few, "--jitter", 0.5)
+    assert code == 2
+    assert "'jitter': 0.5 lets ranks overlap; give 0 <= jitter < 0.5" in err

@@ -103,7 +103,10 @@ def test_mistakes_are_named_before_anything_is_done(dismix, small_run, tmp_path:
     run = tmp_path / "run"
     code, _, errors = dismix("train", small_run.data, "-o", run, "--set", "epochs=0")
     assert (code, run.exists()) == (2, False)
-    assert errors.strip() == "error: epochs is 0; --set epochs=... takes 1 or more"
+    assert errors.strip() == "error: setting 'epochs': is 0; give a number above 0"
+    layers = ("--size", 32, "--set", "discriminator_layers=4")
+    _, _, errors = dismix("train", small_run.data, "-o", run, "--arch", "tiny", *layers)
+    assert "'discriminator_layers': 4 layers leave nothing of 32 pixels; give fewer" in errors
     code, _, errors = dismix("evaluate", tmp_path / "nothing", "-q")
     assert code == 2
     assert "run.json: no such file; give the folder of a trained generator" in errors

@@ -276,3 +276,9 @@ def test_neighbours_stay_the_same_when_processes_share_a_batch() -> None:
         shifts = [draws.shard(rank, world).shift for rank in range(world)]
         for rank, (part, shift) in enumerate(zip(parts, shifts, strict=True)):
             assert torch.equal(part.roll(shift), whole[rank::world])
+
+
+def test_nothing_is_asked_of_ranks_that_cannot_be_asked_for() -> None:
+    asked = {"keep": 1.0, "stay": 1.0, "control_realism": 1.0, "reconstruct": 1.0}
+    blind = {"conditioned": False, "rank_only": False}
+    assert toy_training(toy_recipe(**{**ALL, **asked, **blind})).objective.names == ["reconstruct"]

@@ -5,6 +5,8 @@ from torch import Tensor
 
 from dismix.generator import quantizers
 from dismix.generator.codebook import positions
+from dismix.generator.config import GeneratorConfig
+from dismix.generator.model import Generator
 from dismix.generator.quantizers import LabelGate, NearestQuantizer, OrdinalQuantizer
 
 
@@ -240,3 +242,11 @@ def test_a_broken_feature_shows_in_the_codes(quantize: torch.nn.Module) -> None:
     z = torch.randn(1, 4, 2, 2, generator=rng())
     z[0, 0, 0, 0] = float("nan")
     assert torch.isnan(quantize(z).codes).any()
+
+
+def test_a_missing_label_is_predicted_in_half_precision_too() -> None:
+    config = GeneratorConfig(num_ranks=5, arch="tiny", nonordinal_codes=64, null_label="predicted")
+    model = Generator.seeded(config, 0).bfloat16().eval()
+    with torch.no_grad():
+        codes = model.encode(torch.rand(2, 1, 64, 64).bfloat16() * 2 - 1)
+    assert codes.ordinal.isfinite().all()

@@ -52,16 +52,21 @@ def test_text_becomes_what_the_field_is() -> None:
         ("ema", "2", "2 is no share; give 0 to 1"),
         ("plain", "-0.1", "is no share"),
         ("keep", "-5", "-5 is no weight; give 0 or more"),
+        ("beta1", "1", "give less than 1"),
+        ("clip", "-1", "-1 is no norm"),
+        ("lr", "-1", "give a number above 0"),
+        ("discriminator_width", "0", "give a number above 0"),
+        ("adversaries", "flatten+deeep", "unknown adversary 'deeep'"),
+        ("quantize", "0.3", "did you mean 'quantize_ordinal'|'quantize_nonordinal'"),
+        ("image_size", "32", "setting 'image_size': cannot be set; use --size"),
+        ("arch", "tiny", "use --arch"),
+        ("num_ranks", "3", "the manifest's ranks are taken"),
+        ("in_channels", "1", "the manifest says whether images are grey"),
     ],
 )
 def test_mistakes_are_named(name: str, value: str, problem: str) -> None:
     with pytest.raises(DisMixError, match=problem):
         with_settings(DEFAULT, {name: value})
-
-
-def test_an_unknown_adversary_is_named() -> None:
-    with pytest.raises(DisMixError, match="unknown adversary 'deeep'"):
-        _ = with_settings(DEFAULT, {"adversaries": "flatten+deeep"}).adversary_kinds
 
 
 def test_the_paper_is_the_paper() -> None:

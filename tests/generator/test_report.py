@@ -55,3 +55,17 @@ def test_it_shows_the_evaluation(small_run, tmp_path: Path) -> None:
 def test_a_folder_without_a_run(tmp_path: Path) -> None:
     with pytest.raises(DisMixError, match="trained generator"):
         write_report(tmp_path)
+
+
+def test_very_few_held_out_images_get_no_map(small_run, tmp_path: Path) -> None:
+    run, few = copied(small_run.run, tmp_path / "run"), small_run.data / "few.csv"
+    table = (small_run.data / "manifest.csv").read_text().splitlines()
+    split = table[0].split(",").index("split")
+    kept = [line for line in table[1:] if line.split(",")[split] == "train"]
+    kept += [line for line in table[1:] if line.split(",")[split] == "val"][:1]
+    few.write_text("\n".join([table[0], *kept]) + "\n")
+    few.with_suffix(".meta.json").write_bytes((small_run.data / "manifest.meta.json").read_bytes())
+    said = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**said, "manifest_at": str(few)}))
+    page = write_report(run).read_text()
+    assert "1 held-out images are too few for a map" in page

@@ -1,10 +1,20 @@
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
+from safetensors.torch import save_file
 
+from dismix.generator.architectures import ARCHITECTURES
 from dismix.generator.codes import Codes
 from dismix.generator.config import GeneratorConfig
 from dismix.generator.model import Generator
-from dismix.generator.starting import standardise, start_from_data, start_from_published
+from dismix.generator.starting import (
+    standardise,
+    start_from_data,
+    start_from_published,
+    start_pretrained,
+)
 
 
 def rng(seed: int = 0) -> torch.Generator:
@@ -80,3 +90,33 @@ def test_a_codebook_of_another_size_is_reported() -> None:
     model = Generator.seeded(GeneratorConfig(num_ranks=5, arch="tiny", nonordinal_codes=64), seed=0)
     published = {"quantize.embedding.weight": torch.zeros(16384, 4)}
     assert start_from_published(model, published) == ["quantize.embedding.weight"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "published"),
+    [({}, True), ({"nonordinal_codes": 32}, False), ({"code_dim": 8}, False)],
+)
+def test_a_codebook_of_another_size_is_filled_from_data(
+    changes: dict[str, int], published: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mini = replace(
+        ARCHITECTURES["vq-f8"], image_size=32, ch=32, ch_mult=(1, 1), attn_resolutions=()
+    )
+    monkeypatch.setitem(ARCHITECTURES._entries, "vq-f8", mini)
+    config = GeneratorConfig(num_ranks=5, arch="vq-f8", nonordinal_codes=64)
+    source = Generator.seeded(config, seed=0)
+    kept = ("encoder.", "decoder.", "quant_conv.", "quantize.embedding")
+    file = {n: t.clone() for n, t in source.state_dict().items() if n.startswith(kept)}
+    post = torch.nn.Conv2d(4, 4, 1)
+    file |= {f"post_quant_conv.{n}": t.data for n, t in post.named_parameters()}
+    save_file(file, tmp_path / "vq.safetensors")
+    model = Generator.seeded(replace(config, **changes), seed=1)
+    assert start_pretrained(model, tmp_path / "vq.safetensors") is published
+    images = torch.rand(4, 3, 32, 32, generator=rng()) * 2 - 1
+    start_from_data(model, images, None, rng(1), nonordinal=not published)
+    if published:
+        wanted = file["quantize.embedding.weight"]
+        assert torch.equal(model.quantize.embedding.weight, wanted)
+    else:
+        # At their first values codes lie within 1/64 of zero, and features do not.
+        assert model.quantize.embedding.weight.std() > 0.5

@@ -243,7 +243,8 @@ def test_other_normalisation_size_and_channels(toy_run):
     assert mix(normed, target.hard)[0].isfinite().all()
 
 
-def test_a_rank_without_neighbours_is_counted(toy_run, tmp_path):
+@pytest.mark.parametrize("pool", [0, 8])
+def test_a_rank_without_neighbours_is_counted(toy_run, tmp_path, pool):
     manifest = read_manifest(toy_run.parent / "data")
     table = manifest.table.copy()
     for column in [c for c in table if c == "grade" or c.startswith("annotator")]:
@@ -253,8 +254,8 @@ def test_a_rank_without_neighbours_is_counted(toy_run, tmp_path):
     write_manifest(manifest.with_table(table), tmp_path / "gaps.csv")
     store = encode_split(toy_run, tmp_path / "gaps.csv", cache=toy_run.parent / "cache")
     images, _, rows = batch(toy_run)
-    mix = DisMix.load(toy_run, store=store.folder, p=1.0)
-    mix(images, store.target.hard[rows], rows=rows)
+    with DisMix.load(toy_run, store=store.folder, p=1.0, pool=pool) as mix:
+        mix(images, store.target.hard[rows], rows=rows)
     assert mix.fallbacks == mix.made == 8
     assert mix.last.fell_back.all()
     import shutil
@@ -298,7 +299,9 @@ def test_mistakes_are_one_line(toy_run, tmp_path):
     for given in (rows, None):
         with pytest.raises(DisMixError, match="mean has 3 numbers for images of 1 channels"):
             coloured(images, target.hard, rows=given)
-    for wrong in ({"pool": 2.5}, {"pool": -1}, {"pool": 4, "reuse": 0}):
+    with pytest.raises(DisMixError, match=r"flips is 0\.5; give two chances"):
+        DisMix.load(toy_run, flips=0.5)
+    for wrong in ({"pool": 2.5}, {"pool": -1}, {"pool": None}, {"pool": 4, "reuse": 0}):
         with pytest.raises(DisMixError, match=r"a pool of .* give whole numbers above 0"):
             DisMix.load(toy_run, **wrong)
     with pytest.raises(DisMixError, match="not the random state of a dismix mixer"):

@@ -1,9 +1,12 @@
 """The rotating pool: its bounds, its order, its files."""
 
+import errno
 import gc
+import io
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -21,7 +24,8 @@ SIZE = 6
 def numbered(block: int, size: int = SIZE) -> Pooled:
     """Mixes that carry their own number."""
     number = torch.arange(size) + size * block
-    return Pooled(number.to(torch.uint8).view(-1, 1, 1, 1), number.float().view(-1, 1))
+    images = number.to(torch.uint8).view(-1, 1, 1, 1)
+    return Pooled(images, number.float().view(-1, 1), number % 3 == 0)
 
 
 @pytest.mark.parametrize("count", [1, 4, 5, 17, 100])
@@ -33,6 +37,7 @@ def test_no_mix_is_used_more_often_than_said(count: int, reuse: int) -> None:
             taken = pool.take(count)
             assert len(taken) == count
             assert torch.equal(taken.images.flatten().float(), taken.probs.flatten())
+            assert torch.equal(taken.fell_back, taken.images.flatten() % 3 == 0)
             uses.update(taken.probs.flatten().int().tolist())
     assert max(uses.values()) <= reuse
     finished = [uses[n] for n in range(SIZE * pool.position[0])]
@@ -200,5 +205,18 @@ def test_failures_reach_the_caller(tmp_path: Path) -> None:
     with (
         MixPool(numbered, SIZE, folder=tmp_path / "file") as pool,
         pytest.raises(DisMixError, match="pool cannot be written"),
+    ):
+        pool.take(1)
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.BytesIO):
+        def write(self, content: object) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Full())
+    with (
+        MixPool(numbered, SIZE, folder=tmp_path) as pool,
+        pytest.raises(DisMixError, match=r"written \(No space left on device\); choose another"),
     ):
         pool.take(1)

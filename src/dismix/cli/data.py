@@ -206,6 +206,9 @@ def phantom(
     ranks: Annotated[int, typer.Option(help="Number of ranks.", min=2)] = 5,
     size: Annotated[int, typer.Option(help="Pixels a side.", min=32)] = 64,
     annotators: Annotated[int, typer.Option(help="Number of annotators.", min=0)] = 5,
+    jitter: Annotated[
+        float, typer.Option(help="How far severities lie from their rank at most, below 0.5.")
+    ] = 0.3,
     seed: Seed = 0,
     quiet: Quiet = False,
 ) -> None:
@@ -216,7 +219,7 @@ def phantom(
 
     spec = PhantomSpec(
         subject=subject.value, num_ranks=ranks, train=train, val=val, test=test, size=size,
-        annotators=annotators, seed=seed,
+        annotators=annotators, jitter=jitter, seed=seed,
     )  # fmt: skip
     with bar(quiet=quiet) as progress:
         manifest = build_phantom(spec, output, progress=progress)

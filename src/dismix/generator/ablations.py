@@ -47,8 +47,6 @@ def list_ablations(recipe: Recipe) -> dict[str, Ablation]:
         >>> list(list_ablations(PAPER))[:4]
         ['full', 'no_reversal', 'no_similarity', 'one_codebook']
     """
-    from dismix.generator.objective import CONTROL_TERMS
-
     own = {"ordinal_grid": None, "ordinal_trunk": "none", "ordinal_dim": None}
     found = {
         "full": Ablation("the recipe as it is", {}, "full"),
@@ -78,10 +76,9 @@ def list_ablations(recipe: Recipe) -> dict[str, Ablation]:
     else:
         added = {"rank_fake": ADDED["rank_fake"]}
         found["rank_term"] = Ablation("with the discriminator's rank term", added)
-    # Without a condition no rank can be asked for, so nothing may be demanded of asked ranks.
-    blind: dict[str, Any] = {"conditioned": False, "rank_only": False}
-    blind |= dict.fromkeys((term for term in CONTROL_TERMS if recipe.weight(term) > 0), 0)
-    found["unconditioned"] = Ablation("labels never shown to the ordinal branch", blind)
+    found["unconditioned"] = Ablation(
+        "labels never shown to the ordinal branch", {"conditioned": False, "rank_only": False}
+    )
     return found
 
 
@@ -99,8 +96,8 @@ def run_ablations(
 ) -> list[dict[str, Any]]:
     """Train and evaluate every ablation; finished ones are read, not run again.
 
-    All are read by one judge, trained once and kept as ``judge.safetensors``. One that fails
-    is noted, and the others still run.
+    All are read by one judge, trained once and kept as ``judge.safetensors``. One that stops
+    with a message (a term that is not finite) is noted, and the others still run.
 
     Args:
         manifest: Data.

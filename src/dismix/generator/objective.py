@@ -24,7 +24,7 @@ from dismix.generator.model import Analysis, Generator
 from dismix.generator.perceptual import LPIPS
 from dismix.generator.recipe import Recipe
 from dismix.generator.step_draws import StepDraws, cropped, levels_of_ranks
-from dismix.generator.terms import PHASE_TERMS, TERMS, Phase
+from dismix.generator.terms import ONE_CODEBOOK, PHASE_TERMS, TERMS, Phase
 
 CONTROL_TERMS = (
     "control", "guide", "control_realism", "cycle_nonordinal", "cycle_ordinal", "keep", "stay",
@@ -71,12 +71,15 @@ class GeneratorObjective(nn.Module):
         self.names = [
             name for name in TERMS if recipe.weight(name) > 0 and not absent.get(name, False)
         ]
-        if model.quantize_ordinal is None:
-            # One codebook: nothing is conditioned, so nothing can be asked for, and the two
-            # quantization terms are one.
+        ordinal = model.quantize_ordinal
+        if ordinal is None or not model.config.conditioned:
+            # Nothing is conditioned, so no rank can be asked for.
+            self.names = [name for name in self.names if name not in CONTROL_TERMS]
+        if ordinal is None:
+            # One codebook: the two quantization terms are one.
             gone = ("similarity", "quantize_ordinal", "rank_unlabelled", "rank_predicted")
-            names = ["quantize" if n == "quantize_nonordinal" else n for n in self.names]
-            self.names = [n for n in names if n not in (*gone, *CONTROL_TERMS, *MIX_TERMS)]
+            names = [ONE_CODEBOOK if n == "quantize_nonordinal" else n for n in self.names]
+            self.names = [n for n in names if n not in (*gone, *MIX_TERMS)]
         self.weigh = UnitSumWeights(self.names) if recipe.learned_weights else None
 
     @property
@@ -138,8 +141,8 @@ class GeneratorObjective(nn.Module):
         if not plain:
             self._judge(terms, critics.discriminator, images, made, pictures, targets, realism)
         fixed = {name: self.recipe.weight(name) for name in self.names}
-        if "quantize" in fixed:
-            fixed["quantize"] = self.recipe.weight("quantize_nonordinal")
+        if ONE_CODEBOOK in fixed:
+            fixed[ONE_CODEBOOK] = self.recipe.weight("quantize_nonordinal")
         names = [name for name in self.names if name in PHASE_TERMS[phase]]
         parts = combine({name: terms[name] for name in names}, self.weigh or fixed)
         return parts, (pictures.detach(), targets, out.nonordinal.codes.detach())

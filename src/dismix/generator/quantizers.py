@@ -128,7 +128,10 @@ class LabelGate(nn.Module):
 
     def predicted_logits(self, z: Tensor) -> Tensor | None:
         """Return the logits (B, C-1) read from z (B, D, h, w), or None without a reader."""
-        return None if self.predict is None else self.predict(z.mean(dim=(2, 3)))
+        if self.predict is None:
+            return None
+        logits: Tensor = self.predict(z.mean(dim=(2, 3)).to(self.predict.weight.dtype))
+        return logits
 
     def _null(self, z: Tensor) -> Tensor | None:
         """Return what stands for h1(s) of images without a label (B, D), or None."""

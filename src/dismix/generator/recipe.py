@@ -24,6 +24,10 @@ from dismix.generator.terms import PAPER_TERMS, Phase
 from dismix.registry import near_names
 
 Adversary = Literal["reversal", "confusion"]
+POSITIVE = (
+    "epochs", "batch_size", "evaluate_every", "lr", "lr_critic", "lr_adversary",
+    "adversary_steps", "discriminator_width", "discriminator_layers",
+)  # fmt: skip
 #: Settings that are a part of something whole.
 SHARES = (
     "warmup", "beta1", "ema", "reversal_ramp", "reversal_start", "plain", "polish",
@@ -46,7 +50,8 @@ class Recipe:
         schedule: "constant", or "cosine" down to zero after a warm-up.
         warmup: Share of training over which the learning rate rises.
         beta1: Adam's first moment decay (0.5 calms adversarial training).
-        clip: Largest norm of the generator's gradient; 0 switches clipping off.
+        clip: Largest norm of the gradient of the generator, and of its critics; 0 switches
+            clipping off.
         ema: Decay of the averaged weights that are saved and judged; 0 keeps the raw ones.
         learned_weights: Learn unit-sum weights of the terms (the paper) instead of ``weights``.
         lr_weights: Learning rate of those.
@@ -151,6 +156,16 @@ class Recipe:
                 raise DisMixError(
                     f"{getattr(self, name):g} is no share", column=name, cure="give 0 to 1"
                 )
+        for name in POSITIVE:
+            if not getattr(self, name) > 0:
+                raise DisMixError(
+                    f"is {getattr(self, name):g}", column=name, cure="give a number above 0"
+                )
+        if self.beta1 == 1:
+            raise DisMixError("Adam would forget nothing", column="beta1", cure="give less than 1")
+        if self.clip < 0:
+            raise DisMixError(f"{self.clip:g} is no norm", column="clip", cure="give 0 or more")
+        _ = self.adversary_kinds
         for name, weight in self.weights.items():
             if not weight >= 0:
                 raise DisMixError(f"{weight:g} is no weight", column=name, cure="give 0 or more")

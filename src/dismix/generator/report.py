@@ -40,7 +40,8 @@ from dismix.progress import Progress, steps_of
 from dismix.show.page import Page
 from dismix.show.plots import embed, lines, rank_scatter
 
-MOST_POINTS = 800
+# Of the maps; t-SNE needs neighbours.
+FEWEST_POINTS, MOST_POINTS = 3, 800
 
 
 def write_report(
@@ -189,6 +190,9 @@ def _control(page: Page, found: Mapping[str, Any]) -> None:
 
 def _maps(page: Page, model: Generator, held_out: SplitImages, data: Manifest) -> None:
     rows = some_rows(len(held_out), MOST_POINTS)
+    if len(rows) < FEWEST_POINTS:
+        page.text(f"{len(rows)} held-out images are too few for a map of the two codes.")
+        return
     codes = encode_split(model, held_out, rows)
     ranks = held_out.target.hard.cpu().numpy()[rows.numpy()]
     panels = {
@@ -219,7 +223,9 @@ def _curves(page: Page, run: Path) -> None:
                 found[name] = (list(xs), list(ys))
         return found
 
-    weights = [n for n in metrics[-1] if n.startswith("w_") and not n.startswith("w_critic")]
+    # Of all epochs: those that polish the decoder leave most terms out.
+    known = dict.fromkeys(name for m in metrics for name in m)
+    weights = [n for n in known if n.startswith("w_") and not n.startswith("w_critic")]
     terms = [n.removeprefix("w_") for n in weights]
     page.picture(lines(curve(*terms), title="terms of the loss", log=True), "Loss terms.")
     moving = [n for n in weights if len({m[n] for m in metrics if n in m}) > 1]

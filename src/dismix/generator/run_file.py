@@ -1,6 +1,7 @@
 """``run.json``: what a run was started with, and whether it may go on.
 
-Data are known by content, so that they may be moved between the start of a run and its end.
+Data are known by names, splits and labels, so that they may be moved between the start of a run
+and its end.
 """
 
 import json
@@ -12,6 +13,7 @@ from typing import Any
 from dismix import atomic
 from dismix.errors import DisMixError
 from dismix.generator.checkpoint import FILE
+from dismix.generator.trained_on import FILE as TRAINED_ON
 from dismix.provenance import provenance
 
 RUN_FILE = "run.json"
@@ -33,11 +35,11 @@ def refuse_other(path: Path, described: Mapping[str, Any]) -> None:
 
     Args:
         path: The file.
-        described: What it should say. Data are compared by content where the file knows it,
-            so that they may have been moved.
+        described: What it should say. Data are compared by their fingerprint where the file
+            has it, so that they may have been moved.
     """
     old = json.loads(path.read_text(encoding="utf-8"))
-    # By content, else (files from before it was noted) by the path.
+    # By fingerprint, else (files from before it was noted) by the path.
     passed = "manifest" if "data" in old else "data"
     for key, value in described.items():
         if key == passed or old.get(key) == value:
@@ -87,7 +89,7 @@ def claim(run: Path, described: dict[str, Any], resume: bool) -> None:
         )
     else:
         # Left by a run that was killed early and may have had other settings.
-        for name in GRADERS:
+        for name in (*GRADERS, TRAINED_ON):
             (run / name).unlink(missing_ok=True)
     # The data are to be found from other folders too; where they lie may change, though.
     found = {"manifest_at": str(Path(described["manifest"]).resolve()), "provenance": now}

@@ -11,6 +11,14 @@ from dismix.generator.recipe import Recipe
 from dismix.generator.terms import TERMS
 from dismix.registry import near_names
 
+#: Structure that is settled elsewhere.
+SETTLED = {
+    "num_ranks": "the manifest's ranks are taken",
+    "in_channels": "the manifest says whether images are grey",
+    "image_size": "use --size",
+    "arch": "use --arch",
+}
+
 
 def with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
     """Return a recipe with fields, term weights or structure replaced.
@@ -31,6 +39,8 @@ def with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
     changes: dict[str, Any] = {}
     weights, structure = dict(recipe.weights), dict(recipe.structure)
     for name, value in settings.items():
+        if name in SETTLED:
+            raise DisMixError("cannot be set", column=name, cure=SETTLED[name])
         if name in TERMS:
             weights[name] = _number(name, value)
         elif name in made:
@@ -38,7 +48,8 @@ def with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
         elif name in own and name not in ("weights", "structure"):
             changes[name] = _like(name, getattr(recipe, name), value)
         else:
-            known = [n for n in (*own, *TERMS, *made) if n not in ("weights", "structure")]
+            internal = ("weights", "structure", *SETTLED)
+            known = [n for n in (*own, *TERMS, *made) if n not in internal]
             raise DisMixError(f"unknown setting '{name}'", cure=near_names(name, known))
     return dataclasses.replace(recipe, weights=weights, structure=structure, **changes)
 

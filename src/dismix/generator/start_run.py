@@ -25,7 +25,7 @@ from dismix.generator.recipe import (
 from dismix.generator.run_file import GRADERS, claim
 from dismix.generator.run_log import require_tensorboard
 from dismix.generator.settings import with_settings
-from dismix.generator.trained_on import write_trained_on
+from dismix.generator.trained_on import read_trained_on, write_trained_on
 from dismix.progress import Progress
 
 if TYPE_CHECKING:
@@ -121,6 +121,7 @@ def plan_run(
         "ranks": [*data.meta.ranks],
         "weights": None if weights is None else Path(weights).name,
     }  # fmt: skip
+    _check_discriminator(chosen, _pixels(config))
     # Through JSON, so that tuples and lists compare equal.
     return RunPlan(data, chosen, config, json.loads(json.dumps(described)))
 
@@ -150,11 +151,6 @@ def length_note(images: int, recipe: Recipe) -> str:
 
 def _check_plan(data: "Manifest", recipe: Recipe) -> None:
     """Refuse what could only end badly, before anything is computed."""
-    for name in ("epochs", "batch_size", "evaluate_every"):
-        if getattr(recipe, name) < 1:
-            raise DisMixError(
-                f"{name} is {getattr(recipe, name)}", cure=f"--set {name}=... takes 1 or more"
-            )
     train = data.split("train")
     shown = set(train.target().hard.tolist()) if len(train) else set()
     if len(shown) == 1:
@@ -162,6 +158,17 @@ def _check_plan(data: "Manifest", recipe: Recipe) -> None:
             f"all training images have grade {shown.pop()}: there is no order to learn",
             file=data.path,
             cure="give images of at least two grades",
+        )
+
+
+def _check_discriminator(recipe: Recipe, pixels: int) -> None:
+    """Refuse one that halves a picture until nothing is left for its last convolutions."""
+    layers = recipe.discriminator_layers
+    if pixels >> layers < 3:
+        raise DisMixError(
+            f"{layers} layers leave nothing of {pixels} pixels",
+            column="discriminator_layers",
+            cure="give fewer, or a larger --size",
         )
 
 
@@ -223,7 +230,9 @@ def train_generator(
     if accelerator.is_main_process:
         # Known by now: decoding has read them.
         files = data.split("train").image_paths
-        write_trained_on(run, content_digests(files, cache or default_cache_dir()))
+        # A run that goes on has learned from what lay there before, too.
+        seen = {*read_trained_on(run), *content_digests(files, cache or default_cache_dir())}
+        write_trained_on(run, seen)
     usual = arch == "tiny" and recipe == "default" and "epochs" not in (settings or {})
     note = length_note(len(splits["train"]), chosen) if usual else ""
     if note and accelerator.is_main_process:

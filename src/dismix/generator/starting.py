@@ -144,13 +144,15 @@ def start_pretrained(model: Generator, path: str | Path, *, freeze: bool = True)
         freeze: Keep the encoder's way down as published.
 
     Returns:
-        Whether the file also gave the non-ordinal projection and codebook (vq-f8).
+        Whether the file also gave the non-ordinal projection and codebook (vq-f8). Those of
+        another size than the file's are left to `start_from_data`.
     """
     rest = load_pretrained(model, model.architecture, path)
-    start_from_published(model, rest)
+    left = start_from_published(model, rest)
     if freeze:
         freeze_down(model, model.architecture)
-    return bool(rest)
+    wanted = {"quant_conv.weight", "quant_conv.bias", "quantize.embedding.weight"}
+    return wanted <= rest.keys() - set(left)
 
 
 def start_trunk(model: Generator, guide: Guide | None) -> None:

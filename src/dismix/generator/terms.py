@@ -10,7 +10,6 @@ TERMS = {
     "realism": "the discriminator takes the reconstruction for real",
     "quantize_ordinal": "features and ordinal codes meet",
     "quantize_nonordinal": "features and non-ordinal codes meet",
-    "quantize": "features and codes meet (one codebook)",
     "rank_ordinal": "rank can be read from z_o",
     "rank_unlabelled": "rank can be read from z_o encoded without its label",
     "rank_predicted": "the label predicted in place of a missing one is right",
@@ -28,15 +27,17 @@ TERMS = {
     "mix_keep": "that mix has the mean colours of what z_n was mixed of, in 16 x 16 cells",
     "keep": "that decoding keeps the mean colours of 16 x 16 cells: lesions, no tint",
 }
+#: Its name where there is one codebook; `quantize_nonordinal` weighs it.
+ONE_CODEBOOK = "quantize"
 #: What epochs are for: rebuilding alone, parting the codes, teaching the decoder alone.
 Phase = Literal["plain", "part", "polish"]
 #: The terms of each phase.
 PHASE_TERMS: dict[Phase, tuple[str, ...]] = {
     "plain": (
         "reconstruct", "perceptual", "seen", "quantize_ordinal", "quantize_nonordinal",
-        "quantize", "rank_ordinal", "rank_unlabelled", "rank_predicted", "similarity",
+        ONE_CODEBOOK, "rank_ordinal", "rank_unlabelled", "rank_predicted", "similarity",
     ),
-    "part": tuple(TERMS),
+    "part": (*TERMS, ONE_CODEBOOK),
     "polish": (
         "reconstruct", "perceptual", "seen", "realism", "guide", "control_realism", "mix",
         "mix_realism", "mix_keep", "keep",

@@ -44,7 +44,7 @@ from dismix.generator.starting import (
 )
 from dismix.generator.step_draws import step_rng
 from dismix.generator.steps import Steps
-from dismix.generator.terms import TERMS
+from dismix.generator.terms import ONE_CODEBOOK, TERMS
 from dismix.generator.validation import Reader, validate
 from dismix.progress import Progress
 
@@ -303,7 +303,7 @@ def _in_words(parts: Mapping[str, Tensor], most: int = 2) -> str:
     """Return the loss and its largest terms as "weight x value"."""
     values = dict(zip(parts, torch.stack([*parts.values()]).tolist(), strict=True))
     terms = [name.removeprefix("w_") for name in values if name.startswith("w_")]
-    own = [name for name in terms if name in TERMS]
+    own = [name for name in terms if name in (*TERMS, ONE_CODEBOOK)]
     own.sort(key=lambda name: -values[name] * values[f"w_{name}"])
     shown = " ".join(f"{name} {values['w_' + name]:.2g}x{values[name]:.3g}" for name in own[:most])
     return f"loss {values['loss']:.3g} ({shown})"

@@ -105,6 +105,8 @@ class DisMix(Mixer):
         compiled: bool = False,
         **options: Any,
     ) -> None:
+        if not isinstance(flips, Sequence) or len(flips) != 2:
+            raise DisMixError(f"flips is {flips!r}", cure="give two chances, as (0.5, 0.5)")
         if keep != 1 and not pool:
             raise DisMixError(
                 "only mixes of the pool can be chosen", column="keep", cure="give pool=1024"
@@ -212,8 +214,9 @@ class DisMix(Mixer):
         outside = torch.full_like(rows, -1)
         if self.pool_size:
             pooled = self.pool(images.device).take(count)
-            none = torch.zeros(count, dtype=torch.bool)
-            return DisMixDraws(rows, outside, torch.zeros(count), none, known, None, turns, pooled)
+            return DisMixDraws(
+                rows, outside, torch.zeros(count), pooled.fell_back, known, None, turns, pooled
+            )
         ranks = target.hard.cpu()[rows]
         if self.maker.settings.ranks == "consensus":
             ranks = self.maker.known_ranks(ranks, known)

@@ -24,7 +24,6 @@ from dismix.mixing.policy_draws import (
     policy_draws,
 )
 from dismix.mixing.pool import Pooled
-from dismix.transfer import onto
 
 #: Mixes made at once. On a GPU more, so that the few that are generated first fill a batch.
 CHUNK, CHUNK_ON_GPU = 64, 256
@@ -154,10 +153,8 @@ class MixMaker:
         drawn = count if self.chooser is None else self.chooser.candidates(count)
         mixes = self.draw(drawn, seeds)
         images, target = self.pictures(mixes, stopped), self.targets(mixes)
-        if self.chooser is not None:
-            rows = self.chooser.best(images, target, count)
-            images, target = images[onto(rows, images.device)], target[rows]
-        return Pooled(images, target.probs.to(images.device))
+        made = Pooled(images, target.probs.to(images.device), ~mixes.choices.adjacent)
+        return made if self.chooser is None else made[self.chooser.best(images, target, count)]
 
     def to(self, device: torch.device | str) -> None:
         """Move the generator, and who chooses."""

@@ -19,7 +19,7 @@ import os
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
@@ -42,13 +42,29 @@ class Pooled:
     Attributes:
         images: (P, channels, H, W) uint8.
         probs: (P, C) float32, their labels.
+        fell_back: (P,) whether no image of a neighbouring rank was there to mix with, in memory.
     """
 
     images: Tensor
     probs: Tensor
+    fell_back: Tensor
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def __getitem__(self, rows: Tensor) -> "Pooled":
+        where = onto(rows, self.images.device)
+        return Pooled(self.images[where], self.probs[where], self.fell_back[rows])
+
+    @classmethod
+    def cat(cls, parts: "Sequence[Pooled]") -> "Pooled":
+        """Return one after the other; a single part as it is."""
+        if len(parts) == 1:
+            return parts[0]
+        images, probs, fell_back = zip(
+            *((part.images, part.probs, part.fell_back) for part in parts), strict=True
+        )
+        return cls(torch.cat(images), torch.cat(probs), torch.cat(fell_back))
 
 
 class MixPool:
@@ -66,7 +82,7 @@ class MixPool:
     Example:
         >>> def make(block):
         ...     number = torch.arange(2, dtype=torch.uint8) + 2 * block
-        ...     return Pooled(number.view(2, 1, 1, 1), torch.ones(2, 2) / 2)
+        ...     return Pooled(number.view(2, 1, 1, 1), torch.ones(2, 2) / 2, number > 9)
         >>> with MixPool(make, 2, reuse=2, seed=0) as pool:
         ...     [sorted(pool.take(4).images.flatten().tolist()) for _ in range(2)]
         [[0, 0, 1, 1], [2, 2, 3, 3]]
@@ -130,11 +146,7 @@ class MixPool:
                 self._turn()
         if not parts:
             return self._ready().pick(torch.zeros(0, dtype=torch.long))
-        if len(parts) == 1:
-            return parts[0]
-        return Pooled(
-            torch.cat([part.images for part in parts]), torch.cat([part.probs for part in parts])
-        )
+        return Pooled.cat(parts)
 
     def close(self) -> None:
         """Stop the background work; a block in the making is dropped."""
@@ -200,25 +212,26 @@ class _Kept:
             folder.mkdir(parents=True, exist_ok=True)
             # Without a name: nothing is left behind, whatever ends the process.
             with tempfile.TemporaryFile(dir=folder) as handle:
-                handle.truncate(made.images.numel())
-                self.file = np.memmap(handle, np.uint8, "r+", shape=tuple(made.images.shape))
+                # Not through the map: a full disk would then end the process.
+                handle.write(made.images.cpu().numpy().tobytes())
+                handle.flush()
+                self.file = np.memmap(handle, np.uint8, "r", shape=tuple(made.images.shape))
         except OSError as error:
             raise DisMixError(
                 f"the pool cannot be written ({error.strerror})",
                 file=folder,
                 cure="choose another pool_dir with enough space",
             ) from error
-        self.file[:] = made.images.cpu().numpy()
-        self.made = Pooled(made.images[:0], made.probs)
+        self.made = Pooled(made.images[:0], made.probs, made.fell_back)
 
     def pick(self, rows: Tensor) -> Pooled:
         if self.file is not None:
             images = torch.from_numpy(self.file[rows.numpy()])
             where = onto(rows, self.made.probs.device)
-            return Pooled(images.to(self.device), self.made.probs[where])
-        where = onto(rows, self.device)
+            probs, fell_back = self.made.probs[where], self.made.fell_back[rows]
+            return Pooled(images.to(self.device), probs, fell_back)
         if self.device.type == "cuda":
             # Made on another stream: its memory must outlive what this one still reads.
             for tensor in (self.made.images, self.made.probs):
                 tensor.record_stream(torch.cuda.current_stream(self.device))
-        return Pooled(self.made.images[where], self.made.probs[where])
+        return self.made[rows]

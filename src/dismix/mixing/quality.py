@@ -1,8 +1,8 @@
 """How good mixes are, measured rather than assumed.
 
 Pairs of training images are mixed at a few ratios by every policy, and by Mixup and CutMix beside
-them; a reader that took no part in training the generator says which rank each picture shows: a
-judge (`dismix.generator.judge`), or on phantoms the measured severity itself.
+them; a reader that took no part in training the generator says which rank each picture shows:
+here a judge (`dismix.generator.judge`), in `benchmarks/mixing_phantom.py` the measured severity.
 
 Numbers of a method:
 

@@ -31,7 +31,8 @@ class PoolService:
     """
 
     def __init__(self, size: int, reuse: int, folder: str | Path | None, seed: int) -> None:
-        if int(size) != size or int(reuse) != reuse or size < 0 or reuse < 1:
+        whole = all(isinstance(n, int | float) and int(n) == n for n in (size, reuse))
+        if not whole or size < 0 or reuse < 1:
             raise DisMixError(
                 f"a pool of {size} mixes used {reuse} times", cure="give whole numbers above 0"
             )
