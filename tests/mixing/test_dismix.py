@@ -20,6 +20,7 @@ from dismix.mixing.dismix import DisMix
 from dismix.mixing.dismix_draws import DisMixDraws
 from dismix.mixing.encoding import encode_split
 from dismix.mixing.engine import MixEngine
+from dismix.mixing.maker import StoredMixes
 from dismix.mixing.policies import mix_targets
 from dismix.mixing.policy_draws import POLICIES
 from dismix.mixing.registry import create_mixer
@@ -63,12 +64,18 @@ def test_any_batch_with_and_without_rows(toy_run, count, with_rows):
 
 
 def by_hand(mix: DisMix, images: Tensor, target: OrdinalTarget, draws: DisMixDraws) -> Tensor:
-    """Every mix by the paper's words, one at a time, with nothing but the generator."""
+    """Every mix by the paper's words, one at a time, with nothing but the generator.
+
+    Codes are conditioned on what the labels are made of: whole ranks, or the votes.
+    """
     model, made = mix.engine.model, []
     choices = draws.choices
+    whole = mix.maker.settings.labels == "majority"
+    levels = (OrdinalTarget.from_labels(target.hard, 5) if whole else target).levels
     for m, row in enumerate(draws.rows.tolist()):
-        partner = mix.engine.stored(choices.partner[m : m + 1]).codes
-        anchor = model.encode(images[row : row + 1], target.levels[row : row + 1])
+        other = int(choices.partner[m])
+        partner = model.encode(images[other : other + 1], levels[other : other + 1])
+        anchor = model.encode(images[row : row + 1], levels[row : row + 1])
         z = model.latents(images[row : row + 1]).ordinal
         lam, swapped = float(choices.lam[m]), bool(choices.from_partner[m])
         policy = POLICIES[int(choices.policy[m])]
@@ -93,23 +100,27 @@ def by_hand(mix: DisMix, images: Tensor, target: OrdinalTarget, draws: DisMixDra
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if form != "many_codes"])
+@pytest.mark.parametrize("labels", ["majority", "votes"])
 @torch.no_grad()
-def test_mixes_are_what_the_paper_says(form, tmp_path):
+def test_mixes_are_what_the_paper_says(form, labels, tmp_path):
     run = make_run(tmp_path, toy_generator(2, **FORMS[form]), train=20)
     encode_split(run, cache=tmp_path / "cache")
     images, target, rows = batch(run, 20)
-    mix = DisMix.load(run, p=1.0, turn=False, seed=4)
+    mix = DisMix.load(run, p=1.0, turn=False, seed=4, labels=labels)
     draws = mix.draw(images, target)
     wanted = by_hand(mix, images, target, draws)
+    # Partners' codes come from the store; asked for whole ranks they are made of z in half
+    # precision.
+    close = {"rtol": 1e-4, "atol": 1e-4 if labels == "votes" else 5e-3}
     torch.testing.assert_close(
-        mix.replay(images, target, draws, mix.access()).images, wanted, rtol=1e-4, atol=1e-4
+        mix.replay(images, target, draws, mix.access()).images, wanted, **close
     )
     if form not in ("single", "unconditioned"):
         assert set(draws.choices.policy.tolist()) == {0, 1, 2, 3}
-    # With rows the codes come from the store; the codes are the same, z is in half precision.
+    # With rows those of anchors do, too.
     again = mix.replay(images, target, _with_rows(draws, rows), mix.access()).images
     same = draws.choices.policy != 3
-    torch.testing.assert_close(again[same], wanted[same], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(again[same], wanted[same], **close)
 
 
 def _with_rows(draws: DisMixDraws, rows: Tensor) -> DisMixDraws:
@@ -130,7 +141,7 @@ def test_rows_known_and_unknown_in_one_batch(form, tmp_path):
     partly = torch.tensor([0, -1, 2, -1, -1, 5])
     mixed = mix.replay(images, target, _with_rows(draws, partly), mix.access()).images
     same = draws.choices.policy != 3
-    torch.testing.assert_close(mixed[same], whole[same], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(mixed[same], whole[same], rtol=1e-4, atol=5e-3)
 
 
 def test_labels_pair_neighbours_and_mix_majorities(toy_run):
@@ -196,6 +207,13 @@ def test_the_global_random_state_is_left_alone(toy_run):
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def by_hand_stored(mix: DisMix, stored: StoredMixes) -> Tensor:
+    """Mixes of stored images, their codes conditioned on whole ranks."""
+    ranks, choices = mix.engine.store.target.hard, stored.choices
+    shown = [OrdinalTarget.from_labels(ranks[r], 5) for r in (stored.anchor, choices.partner)]
+    return mix.engine.mix(choices, mix.engine.stored(stored.anchor), (shown[0], shown[1]))
+
+
 def test_pooled_mixes_are_right_and_used_four_times_at_most(toy_run):
     images, target, _rows = batch(toy_run)
     uses: dict[bytes, int] = {}
@@ -207,7 +225,7 @@ def test_pooled_mixes_are_right_and_used_four_times_at_most(toy_run):
                 uses[key] = uses.get(key, 0) + 1
         seed = mix.pool_seed
         stored = mix.maker.draw(10, [seed, 0, 1])
-        pictures = mix.engine.mix(stored.choices, mix.engine.stored(stored.anchor))
+        pictures = by_hand_stored(mix, stored)
         kept = mix.pool_block(seed, 0)
     assert max(uses.values()) <= 4
     assert len(uses) >= 20

@@ -251,10 +251,10 @@ class DisMix(Mixer):
         assert draws.choices is not None
         rows = onto(draws.rows, images.device)
         anchor = self._sources(images[rows], target[rows], draws.known)
-        mixes = self.engine.mix(draws.choices, anchor)
         partner = draws.choices.partner
         own = self.maker.labels(target[rows].to("cpu"), draws.known)
         theirs = self.maker.labels(self.engine.store.target[partner], partner)
+        mixes = self.engine.mix(draws.choices, anchor, self.maker.shown(own, theirs))
         return mixes, onto(mix_targets(draws.choices, own, theirs).probs, images.device)
 
     def _sources(self, images: Tensor, target: OrdinalTarget, known: Tensor) -> Sources:

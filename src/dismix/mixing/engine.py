@@ -138,18 +138,40 @@ class MixEngine:
         """Return codes (B) of stored images."""
         return self.store.sources(rows, self.model)
 
-    def mix(self, draws: PolicyDraws, anchor: Sources) -> Tensor:
+    def showing(self, sources: Sources, target: OrdinalTarget) -> Sources:
+        """Return B sources whose ordinal codes are conditioned on B labels instead of their own.
+
+        Those of a generator that never looks at labels stay what they are.
+        """
+        if not conditions(self.model):
+            return sources
+        with inference(self.device):
+            z = sources.codes.ordinal if sources.z is None else sources.z
+            ordinal = self.model.quantized_ordinal(z, onto(target.levels, self.device)).codes
+        return Sources(Codes(ordinal, sources.codes.nonordinal), sources.z)
+
+    def mix(
+        self,
+        draws: PolicyDraws,
+        anchor: Sources,
+        shown: tuple[OrdinalTarget, OrdinalTarget] | None = None,
+    ) -> Tensor:
         """Decode mixes.
 
         Args:
             draws: Choices of B mixes, on the CPU.
             anchor: Codes of the B anchors.
+            shown: Labels (B) of anchors and of partners that take part in the mixes' labels,
+                where these are not the votes that the codes were conditioned on.
 
         Returns:
             (B, channels, H, W) float32 within [-1, 1].
         """
         with inference(self.device):
-            partner = self.stored(draws.partner).codes
+            theirs = self.stored(draws.partner)
+            if shown is not None:
+                anchor, theirs = self.showing(anchor, shown[0]), self.showing(theirs, shown[1])
+            partner = theirs.codes
             rows = (draws.policy == GENERATE_AND_MIX).nonzero().flatten()
             generated = None
             if len(rows):

@@ -137,7 +137,8 @@ class MixMaker:
             if stopped is not None and stopped():
                 raise CancelledError
             part = mixes[start : start + chunk]
-            made.append(from_unit(self.engine.mix(part.choices, self.engine.stored(part.anchor))))
+            anchor, shown = self.engine.stored(part.anchor), self.shown(*self._labels_of(part))
+            made.append(from_unit(self.engine.mix(part.choices, anchor, shown)))
         return torch.cat(made)
 
     def block(
@@ -164,12 +165,30 @@ class MixMaker:
 
     def targets(self, mixes: StoredMixes) -> OrdinalTarget:
         """Return the labels of mixes."""
+        return mix_targets(mixes.choices, *self._labels_of(mixes))
+
+    def _labels_of(self, mixes: StoredMixes) -> tuple[OrdinalTarget, OrdinalTarget]:
+        """Return what takes part in the labels, of anchors and partners."""
         target, partner = self.engine.store.target, mixes.choices.partner
-        return mix_targets(
-            mixes.choices,
+        return (
             self.labels(target[mixes.anchor], mixes.anchor),
             self.labels(target[partner], partner),
         )
+
+    def shown(
+        self, own: OrdinalTarget, theirs: OrdinalTarget
+    ) -> tuple[OrdinalTarget, OrdinalTarget] | None:
+        """Return the labels that ordinal codes are to be conditioned on, None where they are.
+
+        # paper: codes are conditioned on the votes, and labels are whole ranks. A picture of
+        # votes {2, 2, 2, 3, 2} then shows a severity of 2.2 and is labelled 2, on phantoms an
+        # error of a twentieth of a rank (`results/mixing`); here it shows what it is labelled.
+
+        Args:
+            own: Labels of anchors, from `labels`.
+            theirs: Of partners.
+        """
+        return None if self.settings.labels == "votes" else (own, theirs)
 
     def labels(self, target: OrdinalTarget, known: Tensor) -> OrdinalTarget:
         """Return what takes part in a mix's label: whole ranks, or the laws of the votes.

@@ -184,7 +184,9 @@ def make_mixes(
     )
     made = torch.cat(
         [
-            engine.mix(draws[part], engine.stored(pairs.first[part])).cpu()
+            engine.mix(
+                draws[part], engine.stored(pairs.first[part]), (hard[0][part], hard[1][part])
+            ).cpu()
             for start in range(0, count, _BATCH)
             for part in [slice(start, start + _BATCH)]
         ]

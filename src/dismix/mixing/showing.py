@@ -20,6 +20,7 @@ from dismix.errors import DisMixError
 from dismix.generator.images import SplitImages, load_split
 from dismix.generator.strips import pixels
 from dismix.generator.transitions import draw_transitions
+from dismix.labels import OrdinalTarget
 from dismix.mixing.encoding import encode_split, run_manifest, training_rows
 from dismix.mixing.engine import MixEngine
 from dismix.mixing.pairwise import mixer_pictures
@@ -85,7 +86,12 @@ class Studio:
             adjacent=torch.ones(count, dtype=torch.bool),
         )
         stored = self.engine.stored(torch.full((count,), anchor))
-        return pixels(self.engine.mix(draws, stored))
+        # As labels of whole ranks say, which stand beside the pictures.
+        own, theirs = (
+            OrdinalTarget.from_labels(ranks[row].repeat(count), self.engine.num_ranks)
+            for row in (anchor, partner)
+        )
+        return pixels(self.engine.mix(draws, stored, (own, theirs)))
 
 
 def draw_policies(studio: Studio, rank: int) -> Image.Image:
