@@ -51,6 +51,13 @@ def test_plans_survive_a_trip_through_json(tmp_path):
         ("factors: {seed: [0]\n", ("p.yaml, row 2", "no YAML")),
         ("kind: generator\nfactors: {mixer: [none]}", ("'mixer'",)),
         ("- 1", ("no plan",)),
+        ("factors: {seed: 0}\nmixers: {mixup: {p: 0.9}}", ("mixers.mixup.p", "--set p=...")),
+        ("factors: {seed: 0}\nmixers: {dismix: {policies: order_swap}}", ("--set policies=...",)),
+        ("factors: {seed: 0}\ncost: {images_per_s: fast}", ("cost.images_per_s", "'fast'")),
+        ("factors: {seed: 0}\ncost: {images_per_s: 0}", ("give a number above 0",)),
+        ("factors: {seed: 0}\ncost: {mixers: 3}", ("cost.mixers", "no mapping")),
+        ("factors: {seed: 0}\ncost: {mixers: {mixup: no}}", ("cost.mixers.mixup",)),
+        ("factors: {seed: 0}\nphantoms: {knee: 3}", ("phantoms.knee", "no mapping")),
     ],
 )
 def test_mistakes_are_one_line_with_place_and_cure(tmp_path, text, parts):

@@ -181,9 +181,12 @@ def test_a_run_done_again_counts_once(lab):
 
 
 def test_planned_runs_that_are_missing_are_counted(lab):
-    lab.grader("koa", "cloc", "mixup", 0)
+    done = lab.grader("koa", "cloc", "mixup", 0)
+    # The second was run with other settings, under another id.
+    lab.grader("koa", "cloc", "mixup", 1)
     runs = [
-        {"id": f"{seed}", "kind": "grader", "blocked": "needs a diffusion model" if seed else None,
+        {"id": f"{seed}" if seed else done, "kind": "grader",
+         "blocked": "needs a diffusion model" if seed else None,
          "factors": {"data": "KOA", "grader": "cloc", "mixer": "mixup", "seed": seed}}
         for seed in range(3)
     ]  # fmt: skip
@@ -335,3 +338,39 @@ def test_usual_columns_are_those_of_the_studys_own_condition(tmp_path):
     assert study.base == replace(MAIN, scarcity=0.1)
     odd = other_tables(study)[0]
     assert not cell(odd, "Mixup, as usual", "knee", "CE").missing
+
+
+def test_mixers_of_other_settings_are_not_compared(tmp_path):
+    """Epochs are the same for all mixers of a table, whoever was run with which."""
+    lab = Lab(tmp_path)
+    for seed in range(2):
+        for mixer in ("none", "mixup", "cutmix"):
+            config = {"grader": {"epochs": 200}, "mixer": {"name": mixer}}
+            lab.grader("koa", "cloc", mixer, seed, content={"config": config})
+        config = {"grader": {"epochs": 3, "mix_until": 0.75}, "mixer": {"name": "dismix"}}
+        lab.grader("koa", "cloc", "dismix", seed, content={"config": config})
+    study = read_study(lab.folder)
+    mixers = {key.mixer for key in study.groups if key.condition == study.base}
+    assert mixers == {"none", "mixup", "cutmix"}
+    (odd,) = (key for key in study.groups if key.mixer == "dismix")
+    assert dict(odd.condition.other) == {"grader.epochs": "3"}
+    # When to mix is a mixer's own.
+    for seed in range(2):
+        config = {"grader": {"epochs": 200, "mix_until": 0.75}, "mixer": {"name": "dismix"}}
+        lab.grader("koa", "cloc", "dismix", seed, content={"config": config, "status": "done"})
+    study = read_study(lab.folder)
+    assert "dismix" in {key.mixer for key in study.groups if key.condition == study.base}
+
+
+def test_a_study_at_one_other_probability_has_a_main_table(tmp_path):
+    lab = Lab(tmp_path)
+    for mixer in ("none", "mixup", "cutmix"):
+        lab.grader("koa", "cloc", mixer, 0, p=None if mixer == "none" else 0.7)
+    study = read_study(lab.folder)
+    assert study.base.p == 0.7
+    assert {key.mixer for key in study.groups if key.condition == study.base} == {
+        "none", "mixup", "cutmix",
+    }  # fmt: skip
+    table = tables(study, "main")["main-accuracy"]
+    assert {"no mixing", "Mixup", "CutMix"} <= {*table.columns}
+    assert cell(table, "no mixing", "KOA", "CLOC").text not in (NOT_RUN, "")

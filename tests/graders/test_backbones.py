@@ -124,3 +124,23 @@ def test_published_files_load(shared_weights: Path, monkeypatch):
         assert backbone.relu_out
         first = next(backbone.parameters())
         assert first.dtype == torch.float32
+
+
+def test_networks_that_need_more_pixels_are_looked_at_in_their_own_size():
+    assert create_backbone("inception_v3", weights=None).out_dim == 2048
+
+
+def test_networks_without_a_map_are_refused():
+    with pytest.raises(DisMixError, match="'coat_tiny' gives no map of features"):
+        create_backbone("coat_tiny", weights=None)
+
+
+def test_heads_of_any_name_are_left_out(tmp_path):
+    import timm
+
+    state = timm.create_model("legacy_seresnet18").state_dict()
+    assert "last_linear.bias" in state
+    save_file({k: v.contiguous() for k, v in state.items()}, tmp_path / "weights.safetensors")
+    found = create_backbone("legacy_seresnet18", weights=tmp_path / "weights.safetensors")
+    first = next(iter(found.trunk.network.state_dict().values()))
+    assert torch.equal(first, next(iter(state.values())))

@@ -1,11 +1,13 @@
 """From a manifest to a trained grader and back: files, messages, resuming, seeds, commands."""
 
+import copy
 import io
 import json
 import re
 import shutil
 import sys
 import warnings
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 
@@ -413,6 +415,73 @@ def test_a_damaged_or_foreign_model_file(run, tmp_path):
 
 
 @pytest.mark.slow
+def test_images_of_weight_zero_are_no_reference(manifest, tmp_path):
+    table = pd.read_csv(manifest)
+    train = table.index[table["split"] == "train"]
+    table.loc[train[::3], "weight"] = 0
+    table.to_csv(manifest, index=False)
+    for method in ("gol", "mwr"):
+        folder = tmp_path / method
+        train_grader(manifest, folder, quick(method), weight_column="weight", cpu=True)
+        known = Grader.load(folder).reference
+        assert len(known["embeddings" if method == "gol" else "features"]) == 12
+    table.loc[train, "weight"] = 0
+    table.to_csv(manifest, index=False)
+    with pytest.raises(DisMixError, match="column 'weight': all weights are 0; give some above 0"):
+        train_grader(manifest, tmp_path / "none", quick(), weight_column="weight", cpu=True)
+    assert not (tmp_path / "none").exists()
+
+
+def test_resuming_asks_for_the_same_weights(manifest, tmp_path):
+    options = {"weight_column": "weight", "cpu": True}
+    train_grader(manifest, tmp_path / "run", quick(), **options)
+    table = pd.read_csv(manifest)
+    table["weight"] = 1 + np.arange(len(table))
+    table.to_csv(manifest, index=False)
+    with pytest.raises(DisMixError, match="was started with other weights"):
+        train_grader(manifest, tmp_path / "run", quick(), **options, resume=True)
+
+
+def test_where_a_model_was_made_stays_known(manifest, run):
+    said = json.loads((run / "run.json").read_text())
+    said["provenance"]["hardware"] = "a machine far away"
+    (run / "run.json").write_text(json.dumps(said))
+    train_grader(manifest, run, quick(select="last,accuracy"), cpu=True, resume=True)
+    now = json.loads((run / "run.json").read_text())["provenance"]
+    assert now["hardware"] == "a machine far away"
+    assert len(now["resumed"]) == 1
+
+
+def test_a_loss_that_is_nothing_from_the_start_is_told(manifest, tmp_path):
+    with pytest.raises(DisMixError, match="the loss is 0 in every step"):
+        train_grader(
+            manifest, tmp_path / "run", quick("mwr"), mix="mixup", mix_options={"p": 1.0}, cpu=True
+        )
+
+
+@pytest.mark.parametrize("method", ["cloc", "rnc", "ord2seq"])
+def test_graders_can_be_copied(method):
+    grader = create_grader(method, backbone="tiny", num_ranks=4, seed=0)
+    twin = copy.deepcopy(grader)
+    assert twin.stages == grader.stages
+
+
+def test_a_killed_seed_is_one_line(manifest, tmp_path, monkeypatch):
+    def broken(*_):
+        raise BrokenProcessPool("terminated abruptly")
+
+    monkeypatch.setattr("dismix.graders.seeds._watch", broken)
+    with pytest.raises(DisMixError, match=r"was killed.*; add --resume, and a smaller --at-once"):
+        train_seeds(manifest, tmp_path / "seeds", quick(), [0, 1], at_once=1, cpu=True)
+
+
+def test_exporting_leaves_the_grader_as_it_was(run, tmp_path):
+    grader = Grader.load(run).train()
+    export_grader(grader, tmp_path / "grader.pt2")
+    assert grader.training
+    assert all(parameter.requires_grad for parameter in grader.parameters())
+
+
 def test_seeds_at_once_equal_seeds_alone(manifest, tmp_path):
     found = train_seeds(manifest, tmp_path / "many", quick(), [0, 1], cpu=True, at_once=2)
     train_grader(manifest, tmp_path / "one", quick(), seed=1, cpu=True)

@@ -58,3 +58,10 @@ def test_a_clean_loss_is_that_of_whole_images() -> None:
 def test_shares_beyond_one_are_refused() -> None:
     with pytest.raises(DisMixError, match="saliency_scale"):
         create_mixer("puzzlemix", 3, saliency_scale=2.0)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_half_precision_can_be_shrunk(kind: torch.dtype) -> None:
+    model, images = Small().to(kind), torch.rand(2, 2, 32, 32).to(kind)
+    maps = gradient_saliency(model, images, torch.eye(3)[:2], scale=0.5).maps
+    assert maps.shape == (2, 32, 32)

@@ -19,9 +19,10 @@ from dismix.bench.grader_runs import build_grader, build_mixer, settings_of
 from dismix.bench.memory import PeakMemory
 from dismix.bench.warm import Warm
 from dismix.data.batches import Batches
+from dismix.graders.mixed import loss_of, with_clean_loss
 from dismix.graders.plan import begin_stage, set_stage_mode
 from dismix.graders.start_run import mixer_rows
-from dismix.graders.training import loss_of, make_accelerator
+from dismix.graders.training import make_accelerator
 from dismix.progress import Progress
 
 
@@ -120,9 +121,11 @@ class _Steps:
         if self.stage.views > 1:
             images = images.unsqueeze(1).expand(-1, self.stage.views, -1, -1, -1)
         with self.accelerator.autocast():
-            loss = self.grader.training_loss(images, target, self.stage)["loss"]
+            parts = self.grader.training_loss(images, target, self.stage)
+        if mixer is not None:
+            parts = with_clean_loss(parts, mixer)
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        parts["loss"].backward()
         self.optimizer.step()
 
     def _options(self, mixer: Any, batch: Any) -> dict[str, Any]:

@@ -65,7 +65,10 @@ def check_content(content: Any, known: Sequence[str], file: str | Path) -> dict[
     found = dict(content)
     found["title"] = str(content.get("title") or "")
     found["data"] = tuple(str(name) for name in _list(content.get("data", []), file, "data"))
-    found["phantoms"] = _mapping(content.get("phantoms"), file, "phantoms")
+    found["phantoms"] = {
+        name: _mapping(inner, file, f"phantoms.{name}")
+        for name, inner in _mapping(content.get("phantoms"), file, "phantoms").items()
+    }
     blocks = content.get("factors")
     blocks = blocks if isinstance(blocks, Sequence) and not isinstance(blocks, str) else [blocks]
     found["factors"] = tuple(_block(block, kind, file) for block in blocks)
@@ -80,6 +83,13 @@ def check_content(content: Any, known: Sequence[str], file: str | Path) -> dict[
     )
     found["cost"] = _mapping(content.get("cost"), file, "cost")
     _names(found["cost"], _COST, file, "cost")
+    rates = {f"cost.{n}": v for n, v in found["cost"].items() if n.endswith("_per_s")}
+    costs = _mapping(found["cost"].get("mixers"), file, "cost.mixers")
+    for column, value in (rates | {f"cost.mixers.{n}": v for n, v in costs.items()}).items():
+        if not _is(value, float) or value <= 0:
+            raise DisMixError(
+                f"{value!r} is not allowed", file=file, column=column, cure="give a number above 0"
+            )
     return found
 
 
@@ -94,6 +104,12 @@ def check_section(section: str, content: Any, file: str | Path) -> dict[str, Any
         for name in found:
             _one_of(name, [*MIXERS], file, "mixers")
         found = {name: _mapping(inner, file, f"mixers.{name}") for name, inner in found.items()}
+        for name, inner in found.items():
+            for factor in inner.keys() & {"p", "policies"}:
+                raise DisMixError(
+                    "is a factor, no option", file=file, column=f"mixers.{name}.{factor}",
+                    cure=f"name it under factors, or --set {factor}=...",
+                )  # fmt: skip
     if section == "generator" and "settings" in found:
         # A field that is written and left empty reads as None.
         found["settings"] = _mapping(found["settings"], file, "generator.settings")

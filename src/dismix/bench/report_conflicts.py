@@ -3,7 +3,9 @@
 A plan may be run again with other epochs, another recipe or another way of simulating
 annotators. The factors of such runs are the same; what differs is in their configs. The
 settings that differ become further factors, and what is usual among them is left out again, so
-that the main table holds runs of one kind and the others are shown beside it.
+that the main table holds runs of one kind and the others are shown beside it. What all mixers
+share, as epochs, is usual or not for all of them alike: one that was run with fewer epochs only
+is not compared with the rest.
 
 Folds of one dealing are repeats of one setting. Runs on folds and runs on the data's own split,
 or on folds of another dealing, are of different kinds, for all mixers alike.
@@ -11,17 +13,19 @@ or on folds of another dealing, are of different kinds, for all mixers alike.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from dismix.bench.report_data import FOLDS, Condition, Key, Record
+from dismix.bench.report_data import FOLDS, MAIN, Condition, Key, Record
 
 _ABSENT = "not given"
 #: What follows from which fold is held out: no setting of its own.
 _OF_A_FOLD = ("data.content", "data.counts.", "data.derivation.fold.", "generator.id",
               "generator.given")  # fmt: skip
+#: Settings that each mixer may have of its own.
+_OWN = ("mixer", "generator", "grader.mix_from", "grader.mix_until")
 Dealings = Mapping[tuple[str, str], str]
 """(data set, grader) -> number of folds that is usual there, "none" for the data's own split."""
 
@@ -37,12 +41,34 @@ def tell_apart(records: list[Record]) -> list[Record]:
     for group in groups.values():
         for one, two in pairwise(group):
             paths |= _differing(flat[one.id], flat[two.id])
+    shared = {name: _shared(settings) for name, settings in flat.items()}
+    for group in _rivals(groups).values():
+        for one, two in pairwise(group):
+            if shared[one.id] and shared[two.id]:
+                paths |= _differing(shared[one.id], shared[two.id])
     if not paths:
         return records
     return [
         _with_other(r, {p: flat[r.id][p] for p in paths if p in flat[r.id]}) if flat[r.id] else r
         for r in records
     ]
+
+
+def _rivals(groups: Mapping[tuple[str, Key], list[Record]]) -> dict[Any, list[Record]]:
+    """Return runs that tables compare: of one data set, grader and condition, whatever mixes."""
+    found: dict[Any, list[Record]] = {}
+    for (kind, key), group in groups.items():
+        plain = replace(key.condition, p=MAIN.p, policies=MAIN.policies, ablation=MAIN.ablation)
+        found.setdefault((kind, key.data, key.grader, plain), []).extend(group)
+    return found
+
+
+def _is_shared(path: str) -> bool:
+    return not any(path == own or path.startswith(f"{own}.") for own in _OWN)
+
+
+def _shared(settings: Mapping[str, str]) -> dict[str, str]:
+    return {path: value for path, value in settings.items() if _is_shared(path)}
 
 
 def _settings(record: Record) -> dict[str, str]:
@@ -123,8 +149,9 @@ def without_dealing(key: Key, usual: Dealings) -> Condition:
 def drop_usual(records: list[Record], wanted: Set[str] = frozenset()) -> list[Record]:
     """Leave out further factors at their usual value, so that they mark what is unusual.
 
-    Usual is what most runs of the same data set, grader and mixer have: of those that the
-    plans ask for now, where there are any. In a draw the later one is usual.
+    Usual is what most runs of the same data set and grader have and, of settings that are a
+    mixer's own, of the same mixer: of those that the plans ask for now, where there are any. In
+    a draw the later one is usual.
 
     Args:
         records: All runs.
@@ -133,17 +160,27 @@ def drop_usual(records: list[Record], wanted: Set[str] = frozenset()) -> list[Re
     names = sorted({name for r in records for name, _ in r.condition.other} - {FOLDS})
     if not names:
         return records
-    cells: dict[tuple[str, str, str], list[Record]] = {}
-    for record in records:
-        cells.setdefault((record.data, record.grader, record.mixer), []).append(record)
-    usual = {place: _usual(cell, names, wanted) for place, cell in cells.items()}
+    shared, own = [n for n in names if _is_shared(n)], [n for n in names if not _is_shared(n)]
+    for_all = _usual_by(records, shared, wanted, lambda r: (r.data, r.grader))
+    for_one = _usual_by(records, own, wanted, lambda r: (r.data, r.grader, r.mixer))
     changed = []
     for record in records:
         given = dict.fromkeys(names, _ABSENT) | dict(record.condition.other)
-        common = usual[record.data, record.grader, record.mixer]
+        place = (record.data, record.grader)
+        common = for_all[place] | for_one[*place, record.mixer]
         odd = {name: value for name, value in given.items() if value != common.get(name)}
         changed.append(_with_other(record, odd, new=True))
     return changed
+
+
+def _usual_by(
+    records: list[Record], names: list[str], wanted: Set[str], place: Callable[[Record], Any]
+) -> dict[Any, dict[str, str]]:
+    """Return the usual values of some names at each place."""
+    cells: dict[Any, list[Record]] = {}
+    for record in records:
+        cells.setdefault(place(record), []).append(record)
+    return {where: _usual(cell, names, wanted) for where, cell in cells.items()}
 
 
 def _usual(cell: list[Record], names: list[str], wanted: Set[str]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -55,6 +55,7 @@ class Study:
         older: Finished runs passed over because a newer one has the same factors, fold and seed.
         names: Data sets as the records call them.
         planned: Settings that a plan asks for, with their folds and seeds.
+        left: Of these, those whose very run is not finished.
         blocked: Why planned runs cannot run, and how many.
     """
 
@@ -64,6 +65,7 @@ class Study:
     older: list[Record] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
     planned: dict[Key, set[Unit]] = field(default_factory=dict)
+    left: dict[Key, set[Unit]] = field(default_factory=dict)
     blocked: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -183,10 +185,8 @@ class Study:
 
     def missing(self) -> Iterator[tuple[Key, list[Unit]]]:
         """Yield planned settings with the folds and seeds that have no finished run."""
-        for key, units in self.planned.items():
-            left = units - {record.unit for record in self.groups.get(key, [])}
-            if left:
-                yield key, sorted(left)
+        for key, units in self.left.items():
+            yield key, sorted(units)
 
 
 def mixer_name(name: str) -> str:
@@ -240,12 +240,26 @@ def read_study(folder: Path, plan: str | None = None) -> Study:
     records = read_records(folder, None if plan is None else wanted)
     records = tell_apart(records)
     runs = [run for run in runs if run.get("kind", "grader") == "grader"]
-    usual = usual_dealings(records, map(_planned_key, runs))
+    planned = [_planned_key(run) for run in runs]
+    usual = usual_dealings(records, planned)
+    p = _common_p([*(r.key for r in records if r.kind == "grader"), *planned])
     records = [replace(r, condition=without_dealing(r.key, usual)) for r in records]
+    records = [replace(r, condition=_unmixed(r.key, p)) for r in records]
     study = Study(drop_usual(records, wanted))
-    for run in runs:
-        _plan(study, run, usual)
+    for run, key in zip(runs, planned, strict=True):
+        _plan(study, run, replace(key, condition=_unmixed(key, p)), usual)
     return study
+
+
+def _common_p(keys: Iterable[Key]) -> float:
+    """Return the one probability that all runs with mixing have, else the usual one."""
+    found = {key.condition.p for key in keys if key.mixer != "none"}
+    return found.pop() if len(found) == 1 else MAIN.p
+
+
+def _unmixed(key: Key, p: float) -> Condition:
+    """Return a setting's condition; no mixing stands beside the one probability there is."""
+    return replace(key.condition, p=p) if key.mixer == "none" else key.condition
 
 
 def _plan_file(folder: Path, plan: str | None) -> Path:
@@ -287,8 +301,8 @@ def _planned_key(run: Mapping[str, Any]) -> Key:
     return Key(data, grader, mixer, replace(condition, other=dealt))
 
 
-def _plan(study: Study, run: Mapping[str, Any], usual: Dealings) -> None:
-    factors, wanted = run["factors"], _planned_key(run)
+def _plan(study: Study, run: Mapping[str, Any], wanted: Key, usual: Dealings) -> None:
+    factors = run["factors"]
     study.names.setdefault(wanted.data, str(factors["data"]))
     known = {r.id: r.key for r in study.records}
     wanted = replace(wanted, condition=without_dealing(wanted, usual))
@@ -297,3 +311,5 @@ def _plan(study: Study, run: Mapping[str, Any], usual: Dealings) -> None:
         study.blocked[str(run["blocked"])] += 1
     unit = (read_fold(factors)[0], int(factors.get("seed", 0)))
     study.planned.setdefault(key, set()).add(unit)
+    if not any(r.id == run.get("id") and r.status == "done" for r in study.records):
+        study.left.setdefault(key, set()).add(unit)

@@ -170,7 +170,11 @@ def _judge_epochs(settings: Mapping[str, Any]) -> int | None:
                 cure="give judge_epochs, or write generator.NAME",
             )
     judge = settings.get("judge_epochs")
-    return None if judge is None else int(judge)
+    if judge is not None and (not isinstance(judge, int) or judge < 0):
+        raise DisMixError(
+            f"{judge!r} is not allowed", column="judge_epochs", cure="give a whole number >= 0"
+        )
+    return judge
 
 
 def images_seen(settings: TrainSettings, count: int) -> int:

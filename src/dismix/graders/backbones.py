@@ -143,7 +143,7 @@ def create_backbone(name: str, *, weights: str | Path | None = "auto") -> Backbo
         _load_trunk(network, load_weights(str(weights)), name, Path(str(weights)))
     trunk = _TimmTrunk(network)
     settings = network.pretrained_cfg
-    dim, positive = _probed(trunk, settings)
+    dim, positive = _probed(trunk, settings, name)
     return Backbone(trunk, name, dim, relu_out=positive, mean=settings["mean"], std=settings["std"])
 
 
@@ -216,7 +216,11 @@ def _load_trunk(trunk: nn.Module, state: Mapping[str, Tensor], name: str, file: 
                 file=file,
                 cure="give the weights of this backbone, or name the backbone they belong to",
             )
-    surplus = [k for k in state if k not in wanted and not k.startswith(_SURPLUS)]
+    # What timm calls its head differs from network to network.
+    heads = (getattr(trunk, "pretrained_cfg", None) or {}).get("classifier") or ()
+    heads = (heads,) if isinstance(heads, str) else tuple(heads)
+    known = (*_SURPLUS, *(f"{head}." for head in heads))
+    surplus = [k for k in state if k not in wanted and not k.startswith(known)]
     if surplus:
         raise DisMixError(
             f"does not hold '{name}', which has no '{surplus[0]}'",
@@ -227,11 +231,21 @@ def _load_trunk(trunk: nn.Module, state: Mapping[str, Tensor], name: str, file: 
 
 
 @torch.no_grad()
-def _probed(trunk: nn.Module, settings: Mapping[str, Any]) -> tuple[int, bool]:
+def _probed(trunk: nn.Module, settings: Mapping[str, Any], name: str) -> tuple[int, bool]:
     """Return the number of features and whether none is negative, seen on noise."""
-    side = settings["input_size"][-1] if settings.get("fixed_input_size") else 64
-    mode = trunk.training
-    noise = torch.randn(1, 3, side, side, generator=torch.Generator().manual_seed(0))
-    features = trunk.eval()(noise)
-    trunk.train(mode)
-    return features.shape[1], bool(features.min() >= 0)
+    own, problem = int(settings["input_size"][-1]), "no map"
+    mode, rng = trunk.training, torch.Generator().manual_seed(0)
+    # Some networks need more pixels than a quick look gives them.
+    for side in (own,) if settings.get("fixed_input_size") else (64, own):
+        try:
+            features = trunk.eval()(torch.randn(1, 3, side, side, generator=rng))
+        except (RuntimeError, ValueError, AttributeError, AssertionError) as error:
+            problem = str(error).splitlines()[0]
+            continue
+        finally:
+            trunk.train(mode)
+        if isinstance(features, Tensor) and features.ndim == 4:
+            return features.shape[1], bool(features.min() >= 0)
+    raise DisMixError(
+        f"'{name}' gives no map of features ({problem})", cure="choose another backbone"
+    )

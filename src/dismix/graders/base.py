@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeAlias
 
 import torch
@@ -43,8 +42,6 @@ __all__ = [
 LabelledBatches: TypeAlias = Iterable[tuple[Tensor, OrdinalTarget]]
 """Clean, not augmented images (B, channels, H, W) in [-1, 1] with their targets."""
 
-_NO_SCALES: Mapping[str, float] = MappingProxyType({})
-
 
 @dataclass(frozen=True)
 class Stage:
@@ -67,8 +64,8 @@ class Stage:
     name: str
     share: float
     trainable: tuple[str, ...] = ("",)
-    lr_scale: Mapping[str, float] = field(default_factory=lambda: _NO_SCALES)
-    travel: Mapping[str, float] = field(default_factory=lambda: _NO_SCALES)
+    lr_scale: Mapping[str, float] = field(default_factory=dict)
+    travel: Mapping[str, float] = field(default_factory=dict)
     views: int = 1
     mixing: bool = True
     warmup: float = 0.0
@@ -179,7 +176,7 @@ class Grader(nn.Module, ABC):
             self.train(mode)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return probabilities (B, C): what is exported."""
+        """Return probabilities (B, C)."""
         return self.grade(images).probabilities
 
     def fit_reference(

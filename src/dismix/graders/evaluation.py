@@ -13,11 +13,20 @@ from dismix.labels import OrdinalTarget
 
 
 def clean_batches(
-    split: SplitImages, device: torch.device, batch_size: int = 64
+    split: SplitImages,
+    device: torch.device,
+    batch_size: int = 64,
+    chosen: Tensor | None = None,
 ) -> Iterator[tuple[Tensor, OrdinalTarget]]:
-    """Yield images (B, channels, H, W) in [-1, 1] and targets, in order, not augmented."""
-    for start in range(0, len(split), batch_size):
-        rows = torch.arange(start, min(start + batch_size, len(split)))
+    """Yield images (B, channels, H, W) in [-1, 1] and targets, in order, not augmented.
+
+    Args:
+        split: N images.
+        device: Where to put them.
+        batch_size: B.
+        chosen: Rows to yield; all when None.
+    """
+    for rows in torch.split(torch.arange(len(split)) if chosen is None else chosen, batch_size):
         target = split.target[rows.to(split.target.probs.device)]
         yield split.images(rows, device), target.to(device)
 
@@ -64,14 +73,27 @@ def score(grades: Grades, split: SplitImages) -> dict[str, Any]:
 
 @torch.no_grad()
 def fit_reference(
-    grader: Grader, train: SplitImages, val: SplitImages | None, batch_size: int = 64
+    grader: Grader,
+    train: SplitImages,
+    val: SplitImages | None,
+    batch_size: int = 64,
+    weights: Tensor | None = None,
 ) -> None:
-    """Give a grader the clean training images, and validation images to choose settings on."""
+    """Give a grader the clean training images, and validation images to choose settings on.
+
+    Args:
+        grader: Any grader.
+        train: N training images.
+        val: Validation images.
+        batch_size: Images at once.
+        weights: (N,) of the training images; those of weight 0 are no reference.
+    """
     if not grader.uses_reference:
         return
     mode, device = grader.training, grader.device
     grader.eval()
     chosen = None if val is None else clean_batches(val, device, batch_size)
+    counts = None if weights is None else weights.cpu().nonzero().flatten()
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-        grader.fit_reference(clean_batches(train, device, batch_size), chosen)
+        grader.fit_reference(clean_batches(train, device, batch_size, counts), chosen)
     grader.train(mode)

@@ -2,9 +2,10 @@
 
 The exported network takes images (B, channels, size, size), float32 in [-1, 1], equalised if
 the grader's card says so, and gives `probabilities` (B, C), `rank` (B,) and the decision `label`
-(B,). B is free.
+(B,). B is free, up to 4096.
 """
 
+import copy
 import warnings
 from importlib import import_module
 from importlib.util import find_spec
@@ -62,7 +63,9 @@ def export_grader(grader: Grader, path: str | Path) -> float:
     form = SUFFIXES[path.suffix]
     if form == "onnx":
         _require("onnx", "onnxscript", "onnxruntime")
-    model = _Exported(grader.to("cpu").eval())
+    # A copy: the caller's grader stays where it is, and goes on learning.
+    grader = copy.deepcopy(grader).to("cpu").eval()
+    model = _Exported(grader)
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     with atomic.replacing(path) as temporary, warnings.catch_warnings():

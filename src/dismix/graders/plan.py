@@ -71,6 +71,8 @@ def begin_stage(
     """
     for name, parameter in grader.named_parameters():
         parameter.requires_grad_(has_prefix(name, stage.trainable))
+        # Clipping would count what the stage before left behind.
+        parameter.grad = None
     grader.on_stage_start(stage)
     groups = _groups(grader, stage, settings, steps)
     if not groups:

@@ -2,8 +2,9 @@
 
 A small network can leave a GPU idle while its one Python process launches kernels. Processes
 launch side by side, every seed gives (on a CPU, bit for bit) what it would give alone, any
-method works as it is (stacked weights would need each to be written for `vmap`), and a killed
-seed costs nothing but itself. The price is one CUDA context and one copy of the images for each.
+method works as it is (stacked weights would need each to be written for `vmap`), and where one is
+killed all stop at their last checkpoints, to go on with ``--resume``. The price is one CUDA context
+and one copy of the images for each.
 """
 
 import math
@@ -11,10 +12,12 @@ import multiprocessing
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
 from dismix import atomic
+from dismix.errors import DisMixError
 from dismix.generator.run_log import METRICS
 from dismix.graders.metrics import SCALARS
 from dismix.graders.settings import TrainSettings
@@ -72,7 +75,13 @@ def train_seeds(
             )
             for seed in seeds
         ]  # fmt: skip
-        _watch(waiting, run, seeds, settings.epochs, progress)
+        try:
+            _watch(waiting, run, seeds, settings.epochs, progress)
+        except BrokenProcessPool as error:
+            raise DisMixError(
+                "the process of a seed was killed, perhaps for want of memory", file=run,
+                cure="add --resume, and a smaller --at-once",
+            ) from error  # fmt: skip
         results = [future.result() for future in waiting]
     summary = summarise([result["validation"] for result in results])
     content = {"seeds": [*seeds], "select": results[0]["select"], "validation": summary}

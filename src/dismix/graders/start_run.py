@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,7 @@ def train_grader(
     )
     grader.about = _about(data, settings, seed, mix)
     accelerator = make_accelerator(cpu=cpu)
+    sample_weights = _sample_weights(data.split("train"), weight_column)
     described = {
         "settings": settings.to_dict(), "seed": seed, "manifest": str(manifest), "mix": mix,
         "data": data.split("train", "val").fingerprint(),
@@ -77,6 +79,8 @@ def train_grader(
         "generator": None if generator is None else str(generator),
         "ranks": [*data.meta.ranks],
     }  # fmt: skip
+    if sample_weights is not None:
+        described["weights"] = sha256(sample_weights.numpy().tobytes()).hexdigest()[:16]
     if accelerator.is_main_process:
         claim(run, described, resume)
     accelerator.wait_for_everyone()
@@ -91,7 +95,7 @@ def train_grader(
     mixer = make_mixer(mix, data.num_ranks, generator, mix_options or {})
     training = Training(
         grader.to(accelerator.device), settings, seed, mixer=mixer,
-        sample_weights=_sample_weights(data.split("train"), weight_column),
+        sample_weights=sample_weights,
         mixer_rows=mixer_rows(mixer, data, cache),
     )  # fmt: skip
     run_training(
@@ -247,6 +251,10 @@ def _sample_weights(train: "Manifest", column: str | None) -> Any:
             column=column,
             cure="give finite numbers that are not negative",
         )
+    if not numbers.any():
+        raise DisMixError(
+            "all weights are 0", file=train.path, column=column, cure="give some above 0"
+        )
     return torch.tensor(numbers, dtype=torch.float32)
 
 
@@ -259,6 +267,7 @@ def claim(run: Path, described: dict[str, Any], resume: bool) -> None:
     path = run / RUN_FILE
     # Through JSON, so that tuples and lists compare equal.
     described = json.loads(json.dumps(described))
+    now = provenance()
     if path.is_file():
         # The checkpoint may have been deleted when the run was over; the model must not go too.
         if not resume and ((run / FILE).is_file() or (run / MODEL).is_file()):
@@ -267,6 +276,8 @@ def claim(run: Path, described: dict[str, Any], resume: bool) -> None:
             )
         if resume:
             refuse_other(path, described)
+            old = json.loads(path.read_text(encoding="utf-8")).get("provenance", {})
+            now = {**old, "resumed": [*old.get("resumed", []), now]} if old else now
     # The data are to be found from other folders too; where they lie may change, though.
-    found = {"manifest_at": str(Path(described["manifest"]).resolve()), "provenance": provenance()}
+    found = {"manifest_at": str(Path(described["manifest"]).resolve()), "provenance": now}
     atomic.write_json(path, {**described, **found})

@@ -8,7 +8,6 @@ image, they are mixed first, so that all views of a mix show the same mix.
 
 import math
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from dismix.generator.images import SplitImages
 from dismix.generator.run_log import RunLog
 from dismix.graders.averaging import AveragedState
 from dismix.graders.base import Grader, Stage, combine_weights
+from dismix.graders.mixed import loss_of, with_clean_loss
 from dismix.graders.plan import begin_stage, learning_rate, set_learning_rate, set_stage_mode
 from dismix.graders.sampling import balanced_rank_weights, balanced_rows, seed_of
 from dismix.graders.state import Training, epochs_done, restore_state, save_state
@@ -132,6 +132,12 @@ class _Loop:
                 f"{share} images for each of {world} processes are too few",
                 cure=f"set batch_size to {least * world} or more",
             )
+        if world > 1 and getattr(training.mixer, "clean_lam", 0) > 0:
+            raise DisMixError(
+                "the loss of clean images is not shared between processes",
+                column="clean_lam",
+                cure="leave it at 0, or train in one process",
+            )
         self.device = accelerator.device
         self.batches = self._batches(None)
         self.rank_weights = self._rank_weights()
@@ -205,6 +211,13 @@ class _Loop:
                 text = f"training | {stage.name}  loss {float(parts['loss']):.3f}  {rate:.0f}/s"
                 progress(text, epoch * count + step + 1, training.settings.epochs * count)
         metrics = {name: float(total) / count for name, total in sums.items()}
+        if epoch == 0 and metrics["loss"] == 0:
+            # Later a loss may be over and done with; at the start it means that nothing counts.
+            raise DisMixError(
+                "the loss is 0 in every step: there is nothing to learn from",
+                cure="mix fewer images (--mix-set p=0.5), check weights, or choose another method; "
+                "MWR compares with images that are neither mixed nor labelled by a law",
+            )
         metrics["images_per_second"] = seen / (time.perf_counter() - begun)
         return metrics
 
@@ -220,7 +233,8 @@ class _Loop:
         images, target = batch.images, batch.target
         if settings.augment and stage.views == 1:
             images = _views(images, 1, seed)
-        if training.mixer is not None and stage.mixing and settings.mixes(epoch):
+        mixed = training.mixer is not None and stage.mixing and settings.mixes(epoch)
+        if mixed:
             images, target = self._mix(images, target, stage, batch.index)
         if stage.views > 1:
             images = _views(images, stage.views, seed)
@@ -228,6 +242,8 @@ class _Loop:
         weights = combine_weights(target, self.rank_weights, own)
         with self.accelerator.autocast():
             parts: dict[str, Tensor] = self.loss(images, target, stage, weights)
+        if mixed:
+            parts = with_clean_loss(parts, training.mixer)
         self.optimizer.zero_grad(set_to_none=True)
         parts["loss"].backward()  # type: ignore[no-untyped-call]
         if settings.clip:
@@ -249,18 +265,6 @@ class _Loop:
             # Several views are flipped and turned after mixing.
             options["augmented"] = self.training.settings.augment and stage.views == 1
         return mixer(images, target, **options)
-
-
-def loss_of(stage: Stage) -> Callable[[Grader, Tensor, Any], Tensor]:
-    """Return a grader's own loss in a stage as mixers ask for it: (grader, images, target)."""
-
-    def loss_fn(grader: Grader, images: Tensor, target: Any) -> Tensor:
-        if stage.views > 1:
-            images = images.unsqueeze(1).expand(-1, stage.views, -1, -1, -1)
-        law = OrdinalTarget.coerce(target, grader.num_ranks)
-        return grader.training_loss(images, law, stage)["loss"]
-
-    return loss_fn
 
 
 def _views(images: Tensor, views: int, seed: int) -> Tensor:

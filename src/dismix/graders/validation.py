@@ -39,7 +39,7 @@ def _judge(
     training: Training, rules: dict[str, Selector], train: SplitImages, val: SplitImages
 ) -> dict[str, Any]:
     grader = training.grader
-    fit_reference(grader, train, val)
+    fit_reference(grader, train, val, weights=training.sample_weights)
     grades = grade_split(grader, val)
     if training.settings.cuts == "fitted" and grader.by_rank:
         cuts = fit_cuts(grades.rank, val.target.hard, grader.num_ranks)

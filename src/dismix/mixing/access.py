@@ -54,7 +54,6 @@ class ModelAccess:
             self,
             model=model if model is not None else self.model,
             loss_fn=loss_fn or self.loss_fn,
-            # A model named at the call wins over a saliency named at construction.
-            saliency_fn=saliency_fn or (self.saliency_fn if model is None else None),
+            saliency_fn=saliency_fn or self.saliency_fn,
             as_target=as_target,
         )

@@ -140,6 +140,8 @@ class AlignMixup(HiddenMixer):
         draw_beta(alpha, 0, torch.Generator())
         if not eps > 0 or max_iter < 1:
             raise DisMixError(f"eps and max_iter must be positive, got {eps} and {max_iter}")
+        if not 0 <= p_input <= 1:
+            raise DisMixError(f"p_input is {p_input:g}", cure="give a chance from 0 to 1")
         self.layer, self.alpha, self.eps, self.max_iter = layer, alpha, eps, max_iter
         self.p_input = p_input
 

@@ -11,10 +11,13 @@ partition, over outputs o with N_o the cells that each source fills in o:
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dismix.errors import DisMixError
+from dismix.registry import near_names
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -53,6 +56,17 @@ class CoMixWeights:
     niter: int = 4
     resolve: bool = True
     sweeps: int = 3
+
+    def __post_init__(self) -> None:
+        if self.tau_type not in get_args(TauType):
+            raise DisMixError(
+                f"unknown tau_type '{self.tau_type}'",
+                cure=near_names(str(self.tau_type), [*get_args(TauType)]),
+            )
+        if self.niter < 1 or self.sweeps < 1:
+            raise DisMixError(
+                f"niter is {self.niter} and sweeps {self.sweeps}", cure="give 1 or more"
+            )
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ drawn images form the partitions among themselves. Without ``clean_lam`` the aut
 smaller alpha and give none: ours is then 1.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ from dismix.mixing.base import Draws, Mixer, ModelAccess
 from dismix.mixing.comix_solver import CoMixProblem, CoMixSolver, CoMixWeights
 from dismix.mixing.info import Mixed, MixInfo
 from dismix.mixing.saliency import find_saliency, unit_sum
+from dismix.mixing.weights import weights_of
 from dismix.transfer import onto
 
 
@@ -72,7 +74,7 @@ class CoMixup(Mixer):
         part: int = 20,
         alpha: float | None = None,
         clean_lam: float = 0.0,
-        weights: CoMixWeights | None = None,
+        weights: CoMixWeights | Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(num_ranks, **options)
@@ -86,7 +88,7 @@ class CoMixup(Mixer):
         self.alpha = alpha if alpha is not None else (2.0 if clean_lam > 0 else 1.0)
         if not self.alpha > 0:
             raise DisMixError(f"alpha must be positive, got {alpha}")
-        self.weights = weights or CoMixWeights()
+        self.weights = weights_of(CoMixWeights, weights)
 
     def draw(self, images: Tensor, target: OrdinalTarget) -> CoDraws:
         """Draw rows, partitions, first labellings and shares."""

@@ -107,6 +107,11 @@ class GuidedMixup(PairMixer):
             raise DisMixError(f"unknown saliency '{saliency}'", cure="choose sr or grad")
         if blur < 1 or blur % 2 == 0 or distance_size < 1:
             raise DisMixError(f"blur must be odd and distance_size positive, got {blur}")
+        if clean_lam > 0 and saliency == "sr":
+            raise DisMixError(
+                "the spectral residual looks at no loss", column="clean_lam",
+                cure="give saliency='grad', or leave clean_lam at 0",
+            )  # fmt: skip
         self.saliency, self.blur, self.sigma = saliency, blur, sigma
         self.distance_size, self.clean_lam = distance_size, clean_lam
 

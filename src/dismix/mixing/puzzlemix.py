@@ -12,7 +12,7 @@ adversarial option is left out.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 from typing import Any, Literal
@@ -30,6 +30,7 @@ from dismix.mixing.message_passing import solve_nearly
 from dismix.mixing.pairs import Blend, PairMixer, draw_beta
 from dismix.mixing.saliency import pair_saliency, unit_sum
 from dismix.mixing.transport import assign, move_blocks
+from dismix.mixing.weights import weights_of
 from dismix.transfer import onto
 
 Solver = Literal["auto", "exact", "bp"]
@@ -164,7 +165,7 @@ class PuzzleMix(PairMixer):
         std: float | Sequence[float] = 0.5,
         solver: Solver = "auto",
         clean_lam: float = 0.0,
-        weights: PuzzleWeights | None = None,
+        weights: PuzzleWeights | Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(num_ranks, **options)
@@ -175,7 +176,7 @@ class PuzzleMix(PairMixer):
             raise DisMixError(f"blocks must be numbers from 2 on, got {tuple(blocks)}")
         self.alpha, self.blocks, self.transport, self.t_eps = alpha, tuple(blocks), transport, t_eps
         self.mean, self.std, self.solver = _per_channel(mean), _per_channel(std), solver
-        self.clean_lam, self.weights = clean_lam, weights or PuzzleWeights()
+        self.clean_lam, self.weights = clean_lam, weights_of(PuzzleWeights, weights)
         self._checked_edges = False
 
     def draw_lam(self, count: int) -> Tensor:

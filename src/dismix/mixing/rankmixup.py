@@ -113,6 +113,8 @@ class RankMixupLoss(nn.Module):
             )
         self.mix, self.kind, self.margin, self.weight = mix, kind, margin, weight
         self.views = views if views is not None else (1 if kind == "mrl" else 3)
+        if self.views < 1:
+            raise DisMixError(f"views is {self.views}", cure="give 1 or more")
 
     def forward(self, model: nn.Module, images: Tensor, targets: Targets) -> RankMixupParts:
         """Return the loss of a batch; the model is passed the images and their mixes."""

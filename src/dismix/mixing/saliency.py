@@ -123,9 +123,10 @@ def gradient_saliency(
     low = torch.autocast("cuda", torch.bfloat16) if on_gpu else nullcontext()
     size = images.shape[-2:]
     if scale < 1 and not keep_loss:
-        images = F.interpolate(
-            images, [max(1, round(scale * n)) for n in size], mode="bilinear", antialias=True
-        )
+        # A CPU cannot shrink half precision.
+        small = [max(1, round(scale * n)) for n in size]
+        shrunk = F.interpolate(images.float(), small, mode="bilinear", antialias=True)
+        images = shrunk.to(images.dtype)
     with torch.inference_mode(False), torch.enable_grad(), guard, low:
         layout = torch.channels_last if on_gpu else torch.preserve_format
         leaf = images.detach().clone(memory_format=layout).requires_grad_()
