@@ -182,7 +182,7 @@ class MixMaker:
 
         # paper: codes are conditioned on the votes, and labels are whole ranks. A picture of
         # votes {2, 2, 2, 3, 2} then shows a severity of 2.2 and is labelled 2, on phantoms an
-        # error of a twentieth of a rank (`results/mixing`); here it shows what it is labelled.
+        # error of up to a twentieth of a rank (`results/mixing`); here it shows its label.
 
         Args:
             own: Labels of anchors, from `labels`.
