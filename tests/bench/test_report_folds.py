@@ -18,7 +18,7 @@ from dismix.bench.tables_studies import other_tables
 MIXERS = ("none", "mixup", "dismix")
 
 
-def fold_run(lab, mixer, fold, seed=0, of=3, accuracy=0.5, images=4, **config):
+def fold_run(lab, mixer, fold, seed=0, of=3, accuracy=0.5, images=4, source="", **config):
     """Write a run that tested one fold; its images are named alike in all folds."""
     right = round(accuracy * images)
     made = {
@@ -30,7 +30,8 @@ def fold_run(lab, mixer, fold, seed=0, of=3, accuracy=0.5, images=4, **config):
         "images_seen": 100 + fold,
         "config": {
             "epochs": 3, "data": {"content": f"{fold:064x}", "counts": {"train": 20 + fold},
-                                  "derivation": {"fold": {"number": fold, "of": of}}}, **config,
+                                  "derivation": {"fold": {"number": fold, "of": of}},
+                                  **({"source": source} if source else {})}, **config,
         },
     }  # fmt: skip
     return lab.grader("knee", "ce", mixer, seed, fold=f"{fold}/{of}", content=content)
@@ -134,3 +135,17 @@ def test_other_settings_of_the_same_folds_are_told_apart(lab):
     study = read_study(lab.folder)
     assert len(study.groups[Key("knee", "ce", "mixup")]) == 6
     assert {t.caption.partition(":")[0] for t in other_tables(study)} == {"epochs = 9"}
+
+
+def test_folds_of_corrected_data_are_another_kind(tmp_path):
+    """A study that is run again on corrected labels, and stopped, is not mixed with the old one."""
+    lab = Lab(tmp_path)
+    for fold in (1, 2, 3):
+        for mixer in ("none", "mixup"):
+            fold_run(lab, mixer, fold, accuracy=0.5, source="a" * 16)
+    for mixer in ("none", "mixup"):
+        fold_run(lab, mixer, 1, accuracy=1.0, source="b" * 16)
+    study = read_study(lab.folder)
+    usual = [r for key, rs in study.groups.items() if key.condition == study.base for r in rs]
+    assert {r.content["config"]["data"]["source"] for r in usual} == {"a" * 16}
+    assert len(usual) == 6

@@ -24,6 +24,8 @@ _ABSENT = "not given"
 #: What follows from which fold is held out: no setting of its own.
 _OF_A_FOLD = ("data.content", "data.counts.", "data.derivation.fold.", "generator.id",
               "generator.given")  # fmt: skip
+#: What folds were dealt of.
+_SOURCE = "data.source"
 #: Settings that each mixer may have of its own.
 _OWN = ("mixer", "generator", "grader.mix_from", "grader.mix_until")
 Dealings = Mapping[tuple[str, str], str]
@@ -84,6 +86,9 @@ def _differing(one: Mapping[str, str], two: Mapping[str, str]) -> set[str]:
         for path in one.keys() | two.keys()
         if one.get(path) != two.get(path) and "seed" not in path.rpartition(".")[2]
     }
+    if not (_SOURCE in one and _SOURCE in two):
+        # Older records do not tell.
+        found.discard(_SOURCE)
     # Digests follow from settings; they speak only where nothing else does.
     words = {path for path in found if not _is_digest(one.get(path) or two.get(path, ""))}
     return words or found

@@ -255,7 +255,9 @@ def _plain_weights(weights: str | None) -> str:
 
 
 def _described(data: DataSpec) -> dict[str, Any]:
-    return {
+    found = {
         "content": data.content, "counts": dict(data.counts), "ranks": [*data.ranks],
         "derivation": dict(data.how),
     }  # fmt: skip
+    # Folds differ in content; whether they are folds of the same data tells this alone.
+    return found | ({"source": data.source} if "fold" in data.how else {})

@@ -85,7 +85,7 @@ class Derivations:
             facts = self._made(key, manifest, how)
             self._known[key] = DataSpec(
                 key, name, facts["content"], facts["training"], facts["counts"],
-                tuple(facts["ranks"]), facts["grey"], dict(how),
+                tuple(facts["ranks"]), facts["grey"], dict(how), self._digests[name],
             )  # fmt: skip
         return self._known[key]
 

@@ -21,6 +21,7 @@ class DataSpec:
         ranks: Names of the ranks.
         grey: Whether images have one channel.
         how: The derivation.
+        source: Digest of what they were derived from.
     """
 
     key: str
@@ -31,6 +32,7 @@ class DataSpec:
     ranks: tuple[str, ...]
     grey: bool
     how: Mapping[str, Any]
+    source: str
 
 
 @dataclass(frozen=True)
