@@ -77,12 +77,22 @@ def name_of(path: Path) -> str:
     return re.sub(r"[^\w.-]+", "_", named.resolve().stem)
 
 
+def continued(path: Path, now: dict[str, Any]) -> dict[str, Any]:
+    """Return the provenance of a run that goes on: where it began, and each time it went on.
+
+    Args:
+        path: Its ``run.json``.
+        now: Of this process.
+    """
+    old = json.loads(path.read_text(encoding="utf-8")).get("provenance")
+    return {**old, "resumed": [*old.get("resumed", []), now]} if old else now
+
+
 def claim(run: Path, described: dict[str, Any], resume: bool) -> None:
     """Write ``run.json``, or check that it says the same and note that the run goes on."""
     path, now = run / RUN_FILE, provenance()
     if resume and check_same(run, described):
-        old = json.loads(path.read_text(encoding="utf-8"))
-        now = {**old["provenance"], "resumed": [*old["provenance"].get("resumed", []), now]}
+        now = continued(path, now)
     elif (run / FILE).is_file():
         raise DisMixError(
             "holds a run already", file=run, cure="add --resume, or choose another folder"

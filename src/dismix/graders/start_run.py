@@ -261,7 +261,7 @@ def _sample_weights(train: "Manifest", column: str | None) -> Any:
 def claim(run: Path, described: dict[str, Any], resume: bool) -> None:
     """Write ``run.json``, or check that it says the same."""
     from dismix.generator.checkpoint import FILE
-    from dismix.generator.run_file import refuse_other
+    from dismix.generator.run_file import continued, refuse_other
     from dismix.graders.saving import MODEL
 
     path = run / RUN_FILE
@@ -276,8 +276,7 @@ def claim(run: Path, described: dict[str, Any], resume: bool) -> None:
             )
         if resume:
             refuse_other(path, described)
-            old = json.loads(path.read_text(encoding="utf-8")).get("provenance", {})
-            now = {**old, "resumed": [*old.get("resumed", []), now]} if old else now
+            now = continued(path, now)
     # The data are to be found from other folders too; where they lie may change, though.
     found = {"manifest_at": str(Path(described["manifest"]).resolve()), "provenance": now}
     atomic.write_json(path, {**described, **found})
