@@ -65,8 +65,13 @@ def test_columns_must_fit_the_ranks() -> None:
     meta = ManifestMeta(ranks=("low", "mid", "high", "top"))
     with pytest.raises(DisMixError, match="column 'prob_3': probabilities of 4 ranks"):
         make_manifest(table(), meta, ".")
-    with pytest.raises(DisMixError, match="column 'prob_1': probabilities of 2 ranks"):
+    with pytest.raises(DisMixError, match="column 'prob_1': probabilities of 3 ranks"):
         make_manifest(table().drop(columns="prob_1"), None, ".")
+    # A grade may ask for more ranks than there are columns.
+    high = table()
+    high.loc[high["grade"].notna().idxmax(), "grade"] = 4
+    with pytest.raises(DisMixError, match="column 'prob_3': probabilities of 5 ranks"):
+        make_manifest(high, None, ".")
     nothing = table().drop(columns=["grade", "annotator_1"])
     with pytest.raises(
         DisMixError, match=r"row 3: .* neither a grade nor a vote.*'prob_0', 'prob_1'"

@@ -125,6 +125,7 @@ def test_table_exported_by_a_spreadsheet(tmp_path):
         ("image,annotator_x,annotator_x\na,1,2\n", "row 1, column 'annotator_x': two columns"),
         ("image,grade\na,1\nb,-1\n", "row 3, column 'grade': -1 is outside"),
         ("image,grade\na,1\na,1\n", "row 3, column 'image': 'a' is listed a second time"),
+        ("image,grade\nb/a,1\n./b//a,1\n", "row 3, column 'image': './b//a' is listed a second"),
         ("image,grade\n,1\n", "row 2, column 'image': is empty"),
         ("image,grade\na,\n", "row 2: the image has neither .*; fill column 'grade', or"),
         ("image,split,grade\na,dev,1\n", "row 2, column 'split': unknown split 'dev'"),
@@ -326,3 +327,13 @@ def test_names_that_are_no_text_are_not_written(tmp_path, name):
     with pytest.raises(DisMixError, match=r"caf\\udce9/a.png': the name is not UTF-8 text; rename"):
         write_manifest(manifest, tmp_path / name)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_columns_about_annotators_are_no_votes_in_the_long_form(tmp_path):
+    file = tmp_path / "long.csv"
+    file.write_text(
+        "image,annotator,annotator_experience,grade\na.png,ann,4,0\nb.png,bob,1,1\nc.png,ann,4,2\n"
+    )
+    manifest = read_manifest(file)
+    assert sorted(manifest.annotators) == ["ann", "bob"]
+    assert manifest.num_ranks == 3

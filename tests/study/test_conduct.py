@@ -323,3 +323,17 @@ def test_a_kill_loses_the_run_in_flight_at_most(finished, tmp_path):
     again = conduct(path, tmp_path / "killed", toy_choices())
     assert again["results"] == found["results"]
     assert again["comparisons"] == found["comparisons"]
+
+
+def test_nobodys_manifest_is_overwritten(tmp_path):
+    path, place = tmp_path / "images", tmp_path / "project" / "data"
+    toy_images(path)
+    shutil.copytree(path, place)
+    before = (place / "manifest.csv").read_bytes()
+    (tmp_path / "project" / "trial").mkdir()
+    with pytest.raises(DisMixError, match="is the manifest that is to be studied"):
+        prepare(place, tmp_path / "project", toy_choices())
+    with pytest.raises(DisMixError, match="is there already, and no study is; choose another -o"):
+        prepare(path, tmp_path / "project", toy_choices())
+    assert (place / "manifest.csv").read_bytes() == before
+    assert (tmp_path / "project" / "trial").is_dir()

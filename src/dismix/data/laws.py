@@ -40,6 +40,13 @@ def read_laws(table: pd.DataFrame, num_ranks: int) -> NDArray[np.float64]:
     return np.asarray(table[columns].apply(pd.to_numeric, errors="coerce"), dtype=np.float64)
 
 
+def _fewest_ranks(table: pd.DataFrame, columns: list[str]) -> int:
+    """Return how many ranks there must be: as many as laws have, and grades and votes need."""
+    graded = [c for c in table if c == "grade" or str(c).startswith("annotator_")]
+    tops = [pd.to_numeric(table[c], errors="coerce").max() for c in graded]
+    return max([len(columns), *(int(top) + 1 for top in tops if np.isfinite(top))])
+
+
 def law_problems(table: pd.DataFrame, num_ranks: int | None) -> Iterator["Problem"]:
     """Yield every problem of the probability columns.
 
@@ -52,7 +59,7 @@ def law_problems(table: pd.DataFrame, num_ranks: int | None) -> Iterator["Proble
     columns = law_columns(table)
     if not columns:
         return
-    wanted = [f"{LAW_PREFIX}{rank}" for rank in range(num_ranks or len(columns))]
+    wanted = [f"{LAW_PREFIX}{rank}" for rank in range(num_ranks or _fewest_ranks(table, columns))]
     if columns != wanted:
         missing = sorted({*wanted} ^ {*columns})
         yield Problem(

@@ -69,7 +69,9 @@ def pivot_long(
                 cure="fill it",
             )
     _refuse_conflict(table, ["image", "annotator"], "grade", line, file, words)
-    others = [c for c in table.columns if c not in KEYS and not str(c).startswith("Unnamed")]
+    # Columns about annotators would be taken for their votes in the wide form.
+    unwanted = ("Unnamed", "annotator_")
+    others = [c for c in table.columns if c not in KEYS and not str(c).startswith(unwanted)]
     for column in [c for c in others if c in ("split", "group")]:
         _refuse_conflict(table, ["image"], column, line, file, str)
     others = [c for c in others if not _conflicts(table, ["image"], c).any()]

@@ -1,5 +1,6 @@
 """Checks on a manifest's table, shared by reading (stop at the first) and `data check` (all)."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -127,7 +128,9 @@ def _image_problems(table: pd.DataFrame) -> Iterator[Problem]:
     image = table["image"]
     for row in np.flatnonzero(image.isna()):
         yield Problem("no-image", "is empty", "give the image's path", int(row), "image")
-    for row in np.flatnonzero(image.duplicated() & image.notna()):
+    # One file may be spelled in several ways.
+    spelled = image.map(lambda cell: os.path.normpath(str(cell)))
+    for row in np.flatnonzero(spelled.duplicated() & image.notna()):
         yield Problem(
             "image-twice", f"'{image[row]}' is listed a second time",
             "list each image once, with a column for each annotator", int(row), "image",

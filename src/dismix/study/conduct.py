@@ -13,6 +13,7 @@ from dismix.bench.folder import BenchFolder
 from dismix.bench.runner import run_study
 from dismix.bench.specs import Study
 from dismix.data.manifest import write_manifest
+from dismix.data.overwriting import refuse_own_source
 from dismix.errors import DisMixError
 from dismix.progress import Progress
 from dismix.study.budget import Budget, Speed, choose
@@ -81,6 +82,7 @@ def prepare(
     output, settled = Path(output), settle(choices)
     begun = time.perf_counter()
     intake = take_in(path, choices, settled.size, progress)
+    _refuse_others(output, intake.manifest.path)
     decode = (time.perf_counter() - begun) / len(intake.manifest)
     # Another command in this folder would clear away the trial, or choose other lengths.
     with BenchFolder(output / BENCH).lock("prepare"):
@@ -95,6 +97,15 @@ def prepare(
     if name == "manifest" and place is not None:
         name = place.resolve().parent.name
     return Prepared(choices, settled, intake, speed, budget, name, _source(path))
+
+
+def _refuse_others(output: Path, source: Path | None) -> None:
+    """Refuse a folder in which the study's own manifest would replace somebody else's."""
+    refuse_own_source(output / DATA, source, "the manifest that is to be studied")
+    if (output / DATA).exists() and not (output / BENCH).exists():
+        raise DisMixError(
+            "is there already, and no study is", file=output / DATA, cure="choose another -o"
+        )
 
 
 def _source(path: str | Path) -> str:

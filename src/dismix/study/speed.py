@@ -83,7 +83,8 @@ def measured_speed(
     if known is not None:
         return known
     some = _some(manifest)
-    trial = folder / "trial"
+    # Within the study's own part of the folder: it is cleared away.
+    trial = folder / "bench" / "trial"
     shutil.rmtree(trial, ignore_errors=True)
     write_manifest(some, trial / "manifest.csv")
     lengths = Budget(EPOCHS, GENERATOR_EPOCHS, GUIDE_STEPS, 1, len(some) // 2, 0.0, 0.0)
