@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from dismix.bench.counting import Setting
 from dismix.bench.paper import DATA, GRADERS, MIXERS, PAPER_MIXERS, data_key
 from dismix.bench.report_conflicts import (
-    Dealings,
     drop_usual,
     tell_apart,
     usual_dealings,
@@ -246,8 +245,10 @@ def read_study(folder: Path, plan: str | None = None) -> Study:
     records = [replace(r, condition=without_dealing(r.key, usual)) for r in records]
     records = [replace(r, condition=_unmixed(r.key, p)) for r in records]
     study = Study(drop_usual(records, wanted))
+    known = {record.id: record for record in study.records}
     for run, key in zip(runs, planned, strict=True):
-        _plan(study, run, replace(key, condition=_unmixed(key, p)), usual)
+        key = replace(key, condition=without_dealing(key, usual))
+        _plan(study, run, replace(key, condition=_unmixed(key, p)), known.get(str(run.get("id"))))
     return study
 
 
@@ -301,15 +302,14 @@ def _planned_key(run: Mapping[str, Any]) -> Key:
     return Key(data, grader, mixer, replace(condition, other=dealt))
 
 
-def _plan(study: Study, run: Mapping[str, Any], wanted: Key, usual: Dealings) -> None:
+def _plan(study: Study, run: Mapping[str, Any], wanted: Key, record: Record | None) -> None:
+    """Note a planned run: its setting, and whether its record is there and done."""
     factors = run["factors"]
     study.names.setdefault(wanted.data, str(factors["data"]))
-    known = {r.id: r.key for r in study.records}
-    wanted = replace(wanted, condition=without_dealing(wanted, usual))
-    key = known.get(str(run.get("id"))) or wanted
-    if run.get("blocked") and str(run.get("id")) not in known:
+    key = wanted if record is None else record.key
+    if run.get("blocked") and record is None:
         study.blocked[str(run["blocked"])] += 1
     unit = (read_fold(factors)[0], int(factors.get("seed", 0)))
     study.planned.setdefault(key, set()).add(unit)
-    if not any(r.id == run.get("id") and r.status == "done" for r in study.records):
+    if record is None or record.status != "done":
         study.left.setdefault(key, set()).add(unit)

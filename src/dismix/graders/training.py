@@ -215,8 +215,8 @@ class _Loop:
             # Later a loss may be over and done with; at the start it means that nothing counts.
             raise DisMixError(
                 "the loss is 0 in every step: there is nothing to learn from",
-                cure="mix fewer images (--mix-set p=0.5), check weights, or choose another method; "
-                "MWR compares with images that are neither mixed nor labelled by a law",
+                cure="mix fewer images (--mix-set p=0.5), check weights, or choose another method: "
+                "some compare with images that are neither mixed nor labelled by a law only",
             )
         metrics["images_per_second"] = seen / (time.perf_counter() - begun)
         return metrics

@@ -138,8 +138,7 @@ class SUMix(Mixer):
     ) -> Mixed:
         """Mix with the base, then correct ratios and labels."""
         base = self._base[0]
-        # The model at a call is for the correction too, and does not outdo a saliency here.
-        looking = access.saliency_fn or self.access().saliency_fn or base.access().saliency_fn
+        looking = access.saliency_fn or base.access().saliency_fn
         mixed = base.replay(images, target, draws, replace(access, saliency_fn=looking))
         info = replace(mixed.info, method=self.method)
         if not len(draws):

@@ -21,9 +21,9 @@ from dismix.study.choices import Choices, Settled, settle
 from dismix.study.findings import write_findings
 from dismix.study.intake import Intake, take_in
 from dismix.study.planning import resolved, study_plan
-from dismix.study.speed import measured_speed
+from dismix.study.speed import BENCH, measured_speed
 
-BENCH, DATA, LENGTHS = "bench", "data/manifest.csv", "lengths.json"
+DATA, LENGTHS = "data/manifest.csv", "lengths.json"
 #: Seconds from which a user is told how to make it shorter.
 LONG = 2 * 3600
 Tell = Callable[[str], None]

@@ -24,6 +24,8 @@ from dismix.study.budget import Budget, Speed
 from dismix.study.choices import Choices, Settled
 from dismix.study.planning import resolved, study_plan
 
+#: The study's runs, below its folder.
+BENCH = "bench"
 FILE = "speed.json"
 #: Images and passes of the trial: enough for a rate, little enough for seconds on a CPU.
 IMAGES, EPOCHS, GENERATOR_EPOCHS, GUIDE_STEPS = 64, 5, 2, 12
@@ -84,7 +86,7 @@ def measured_speed(
         return known
     some = _some(manifest)
     # Within the study's own part of the folder: it is cleared away.
-    trial = folder / "bench" / "trial"
+    trial = folder / BENCH / "trial"
     shutil.rmtree(trial, ignore_errors=True)
     write_manifest(some, trial / "manifest.csv")
     lengths = Budget(EPOCHS, GENERATOR_EPOCHS, GUIDE_STEPS, 1, len(some) // 2, 0.0, 0.0)
