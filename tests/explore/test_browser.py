@@ -36,6 +36,10 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., 
         thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
         thread.start()
         started.append((server, thread, sock))
+        # The socket is bound, and refuses until the server listens.
+        until = time.monotonic() + 60
+        while not server.started and thread.is_alive() and time.monotonic() < until:
+            time.sleep(0.05)
         return f"127.0.0.1:{sock.getsockname()[1]}"
 
     yield start
