@@ -10,7 +10,7 @@ from dismix.errors import DisMixError
 from dismix.generator.ablations import ablation_table, list_ablations, run_ablations
 from dismix.generator.config import GeneratorConfig
 from dismix.generator.settings import with_settings
-from dismix.generator.start_run import choose_recipe
+from dismix.generator.start_run import choose_recipe, train_generator
 
 
 @pytest.mark.parametrize(
@@ -73,6 +73,27 @@ def test_finished_ones_are_read_and_the_table_grows(small_run, tmp_path: Path) -
     table = (tmp_path / "ablations.md").read_text()
     assert ablation_table(second) in table
     assert "33.01 / 33.01" in table
+
+
+def test_guide_and_reader_are_trained_once(small_run, tmp_path: Path, monkeypatch) -> None:
+    from dismix.generator import guide
+
+    plain, trained = guide.train_guide, []
+
+    def counted(*args, **more):
+        trained.append(more["whole"])
+        return plain(*args, **more)
+
+    monkeypatch.setattr(guide, "train_guide", counted)
+    _run(small_run, tmp_path, only=["full", "no_reversal"])
+    assert trained == [False]
+    kept = [(tmp_path / n / "guide.safetensors").read_bytes() for n in ("full", "no_reversal")]
+    assert kept[0] == kept[1]
+    # Of other steps it would be another guide.
+    settings = {**small_run.settings, "guide_steps": 3}
+    other = {"arch": "tiny", "settings": settings, "size": 32, "cpu": True}
+    train_generator(small_run.data, tmp_path / "other", beside=tmp_path, **other)
+    assert trained == [False, False]
 
 
 def test_one_that_fails_is_noted(small_run, tmp_path: Path, monkeypatch) -> None:

@@ -50,6 +50,25 @@ def test_a_killed_run_ends_with_the_same_bits(tmp_path: Path, at: int) -> None:
     assert epochs[0] == epochs[1] == [1, 2, 3]
 
 
+def test_saving_takes_a_small_part_of_the_time(tmp_path: Path, monkeypatch) -> None:
+    from dismix.generator import checkpoint, training
+
+    plain, saved = training.save_training, []
+
+    def counted(*args) -> None:
+        saved.append(args[-1]["epoch"])
+        plain(*args)
+
+    monkeypatch.setattr(training, "save_training", counted)
+    monkeypatch.setattr(checkpoint, "SAVING_SHARE", 1e-9)
+    train_toy(tmp_path / "rarely", toy_recipe())
+    assert saved == [1, 3]
+    saved.clear()
+    monkeypatch.setattr(checkpoint, "SAVING_SHARE", 1e9)
+    train_toy(tmp_path / "always", toy_recipe())
+    assert saved == [1, 2, 3]
+
+
 @pytest.mark.slow
 def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
     script = str(Path(__file__).parent / "toy.py")

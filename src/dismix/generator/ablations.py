@@ -96,7 +96,8 @@ def run_ablations(
 ) -> list[dict[str, Any]]:
     """Train and evaluate every ablation; finished ones are read, not run again.
 
-    All are read by one judge, trained once and kept as ``judge.safetensors``. One that stops
+    Guide and reader are trained once, for they depend on nothing that is taken away. All are read
+    by one judge, trained once and kept as ``judge.safetensors``. One that stops
     with a message (a term that is not finite) is noted, and the others still run.
 
     Args:
@@ -167,7 +168,9 @@ def _one(
         if progress is not None:
             progress(f"{name}: {text}", done, total)
 
-    train_generator(manifest, run, **choices, resume=True, progress=named, **training)
+    train_generator(
+        manifest, run, **choices, resume=True, beside=output, progress=named, **training
+    )
     return evaluate_generator(
         run, manifest=manifest, judge=output / JUDGE_FILE, judge_epochs=judge_epochs,
         device="cpu" if training.get("cpu") else None, cache=training.get("cache"),

@@ -5,6 +5,8 @@ a run that continues from here ends with the weights of one that was never inter
 """
 
 import json
+import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,40 @@ from dismix.errors import DisMixError
 from dismix.generator.ema import AveragedWeights
 
 FILE = "last.safetensors"
+#: Most of the time between two checkpoints that writing one may take.
+SAVING_SHARE = 0.05
+
+
+class SavingTime:
+    """Tells when a checkpoint is due: the first at once, then so that saving stays cheap.
+
+    An epoch on a few hundred images may take a second, and writing its state a third of that;
+    a kill then costs the epochs since, seconds of work, which a resumed run does again.
+
+    Example:
+        >>> saving = SavingTime()
+        >>> saving.due
+        True
+        >>> with saving:
+        ...     time.sleep(0.01)
+        >>> saving.due
+        False
+    """
+
+    def __init__(self) -> None:
+        self._next = self._began = -math.inf
+
+    @property
+    def due(self) -> bool:
+        """Whether enough time has passed."""
+        return time.monotonic() >= self._next
+
+    def __enter__(self) -> None:
+        self._began = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        ended = time.monotonic()
+        self._next = ended + (ended - self._began) / SAVING_SHARE
 
 
 def save_training(

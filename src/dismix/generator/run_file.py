@@ -6,6 +6,7 @@ and its end.
 
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -104,3 +105,31 @@ def claim(run: Path, described: dict[str, Any], resume: bool) -> None:
     # The data are to be found from other folders too; where they lie may change, though.
     found = {"manifest_at": str(Path(described["manifest"]).resolve()), "provenance": now}
     atomic.write_json(path, {**described, **found})
+
+
+def take_graders(run: Path, beside: Path, described: Mapping[str, Any]) -> None:
+    """Copy the guide and the reader of a run that trained the same ones, if there is one.
+
+    Args:
+        run: The run that begins.
+        beside: Folder of other runs.
+        described: What its ``run.json`` says.
+    """
+    for other in sorted(path.parent for path in beside.glob(f"*/{RUN_FILE}")):
+        known = json.loads((other / RUN_FILE).read_text(encoding="utf-8"))
+        if other == run or _graders_of(known) != _graders_of(described):
+            continue
+        for name in GRADERS:
+            if (other / name).is_file() and not (run / name).exists():
+                with atomic.replacing(run / name) as temporary:
+                    shutil.copyfile(other / name, temporary)
+
+
+def _graders_of(described: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return all that guide and reader depend on."""
+    config, recipe = described["config"], described["recipe"]
+    return (
+        described.get("data"), described["seed"],
+        *(config.get(key) for key in ("num_ranks", "in_channels", "image_size", "arch")),
+        *(recipe.get(key) for key in ("guide_kind", "guide_steps")),
+    )  # fmt: skip

@@ -22,7 +22,7 @@ from dismix.generator.recipe import (
     Recipe,
     named_recipe,
 )
-from dismix.generator.run_file import GRADERS, claim
+from dismix.generator.run_file import GRADERS, claim, take_graders
 from dismix.generator.run_log import require_tensorboard
 from dismix.generator.settings import with_settings
 from dismix.generator.trained_on import read_trained_on, write_trained_on
@@ -183,6 +183,7 @@ def train_generator(
     weights: str | Path | None = None,
     seed: int = 0,
     resume: bool = False,
+    beside: Path | None = None,
     cpu: bool = False,
     tensorboard: bool = False,
     cache: Path | None = None,
@@ -200,6 +201,8 @@ def train_generator(
         weights: Pretrained autoencoder.
         seed: Seed of all choices.
         resume: Continue when the folder holds an interrupted run.
+        beside: Folder of other runs; a guide and a reader that one of them trained on the same
+            data in the same way are taken, not trained again.
         cpu: Do not use a GPU.
         tensorboard: Also write curves and strips for TensorBoard.
         cache: Folder of the image stores.
@@ -219,6 +222,8 @@ def train_generator(
     accelerator = make_accelerator(cpu=cpu)
     if accelerator.is_main_process:
         claim(run, plan.described, resume)
+        if beside is not None:
+            take_graders(run, beside, plan.described)
     accelerator.wait_for_everyone()
     pixels = _pixels(config)
     splits = {

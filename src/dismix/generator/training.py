@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from dismix.data.batches import Batches
 from dismix.errors import DisMixError
-from dismix.generator.checkpoint import FILE, load_training, save_training
+from dismix.generator.checkpoint import FILE, SavingTime, load_training, save_training
 from dismix.generator.config import GeneratorConfig
 from dismix.generator.critics import Critics
 from dismix.generator.ema import AveragedWeights
@@ -242,7 +242,7 @@ def run_training(
         equalize=train.equalize, device=accelerator.device, augment=recipe.augment,
         rank=accelerator.process_index, world_size=world,
     )  # fmt: skip
-    steps = Steps(training, accelerator)
+    steps, saving = Steps(training, accelerator), SavingTime()
     for epoch in range(training.epoch, recipe.epochs):
         metrics = _train_epoch(training, steps, batches, epoch, progress)
         metrics |= tend_codebooks(training, train, epoch, accelerator.device)
@@ -266,9 +266,10 @@ def run_training(
                 if recipe.strip_every and (last or training.epoch % recipe.strip_every == 0):
                     log.strip(training.model, val, training.epoch)
         log.write({"epoch": training.epoch, **metrics})
-        if accelerator.is_main_process:
+        if accelerator.is_main_process and (last or saving.due):
             notes = {"epoch": training.epoch, "best": training.best}
-            save_training(run, training.modules, training.optimizers, training.average, notes)
+            with saving:
+                save_training(run, training.modules, training.optimizers, training.average, notes)
         accelerator.wait_for_everyone()
     log.close()
 
