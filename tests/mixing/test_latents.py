@@ -21,7 +21,7 @@ from dismix.generator.images import load_split
 from dismix.generator.model import Generator
 from dismix.generator.saving import save_tensors
 from dismix.labels import OrdinalTarget
-from dismix.mixing import encoding
+from dismix.mixing import encoding, filling
 from dismix.mixing.dismix import DisMix
 from dismix.mixing.encoding import encode_split, generator_digest
 from dismix.mixing.engine import MixEngine
@@ -45,7 +45,7 @@ def test_a_split_is_encoded_with_its_own_labels(toy_run: Path) -> None:
     assert torch.equal(found.codes.ordinal, codes.ordinal)
     assert torch.equal(found.codes.nonordinal, codes.nonordinal)
     assert torch.equal(store.target.probs, train.target.probs)
-    assert len({tuple(row) for row in store._array.tolist()}) > 20, "images must differ"
+    assert len({tuple(row) for row in store.records.array.tolist()}) > 20, "images must differ"
 
 
 def test_a_finished_store_is_found_again(toy_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +56,7 @@ def test_a_finished_store_is_found_again(toy_run: Path, monkeypatch: pytest.Monk
     store = encode_split(toy_run, cache=toy_run.parent / "cache")
     twin = pickle.loads(pickle.dumps(store))
     assert torch.equal(twin.target.probs, store.target.probs)
-    assert np.array_equal(twin._array, store._array)
+    assert np.array_equal(twin.records.array, store.records.array)
 
 
 def test_the_key_follows_generator_images_and_labels(tmp_path: Path) -> None:
@@ -110,8 +110,8 @@ def test_a_kill_before_the_last_rename_does_not_keep_damaged_codes(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(encoding.os, "replace", killed)
-        patch.setattr(encoding.atomic, "write_json", _written_without_renaming)
+        patch.setattr(filling.os, "replace", killed)
+        patch.setattr(filling.atomic, "write_json", _written_without_renaming)
         encode_split(run, cache=cache)
     encode_split(run, cache=cache)
     assert path.read_bytes() == whole
@@ -183,7 +183,7 @@ def test_a_consensus_that_cannot_be_written_costs_no_codes(
     with pytest.raises(DisMixError, match=r"targets.safetensors: cannot write here"):
         encode_split(run, tmp_path / "data" / "sorted.csv", cache=cache)
     kept = LatentStore(store.folder)
-    assert np.array_equal(kept._array, store._array)
+    assert np.array_equal(kept.records.array, store.records.array)
     assert encode_split(run, cache=cache).sha256 == store.sha256
 
 
@@ -286,8 +286,8 @@ import sys, time
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-from dismix.mixing import encoding
-encoding._COMMIT_SECONDS = 0.0
+from dismix.mixing import encoding, filling
+filling._COMMIT_SECONDS = 0.0
 original = encoding.make_records
 def slow(*arguments):
     time.sleep(0.05)
@@ -329,7 +329,9 @@ def test_a_killed_encoding_goes_on_where_it_was(
     assert sum(encoded) == 20 - kept
     monkeypatch.setattr(encoding, "make_records", original)
     fresh = make_run(tmp_path / "fresh", train=20)
-    assert np.array_equal(encode_split(fresh, cache=cache, batch_size=2)._array, store._array)
+    assert np.array_equal(
+        encode_split(fresh, cache=cache, batch_size=2).records.array, store.records.array
+    )
 
 
 def test_colour_images_for_a_grey_generator_are_named(toy_run, tmp_path):

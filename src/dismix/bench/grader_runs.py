@@ -122,8 +122,12 @@ def build_mixer(
     name, options = spec["factors"]["mixer"], dict(spec["local"]["options"])
     if shared is None:
         return make_mixer(name, num_ranks, None, options)
+    from dismix.mixing.encoding import encode_split
     from dismix.mixing.registry import create_mixer
 
+    if options.get("detail"):
+        # Not every run wants them, and they are as large as the images.
+        encode_split(folder.generator_dir(spec["generator"]), device=device, details=True)
     compiled = bool(options.pop("compiled", False))
     engine = warm.engine(folder, spec["generator"], str(shared["store"]), device, compiled)
     return create_mixer(name, num_ranks, engine=engine, **options)

@@ -55,6 +55,9 @@ def encode(
     manifest: Data = None,
     device: Device = "auto",
     batch_size: Annotated[int, typer.Option(help="Images at once.", min=1)] = 64,
+    details: Annotated[
+        bool, typer.Option("--details", help="Keep what the codes leave out of the images too.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Encode the training split once, so that partners come from all of it."""
@@ -62,7 +65,9 @@ def encode(
     from dismix.progress import bar
 
     with bar(quiet=quiet) as progress:
-        store = encode_split(run, manifest, device=device, batch_size=batch_size, progress=progress)
+        store = encode_split(
+            run, manifest, device=device, batch_size=batch_size, details=details, progress=progress
+        )
     typer.echo(
         f"{len(store)} images, {store.record_bytes} bytes each,"
         f" {store.nbytes / 2**20:.1f} MiB -> {store.folder}"
@@ -81,6 +86,9 @@ def write(
     ),
     ranks: Annotated[Ranks, typer.Option(help="Pair by majority or consensus.")] = Ranks.majority,
     balanced: Annotated[bool, typer.Option(help="Make more of rare grades.")] = False,
+    detail: Annotated[
+        float, typer.Option(help="Share of the detail the codes leave out to give back, 0 to 1.")
+    ] = 0.0,
     originals: Annotated[bool, typer.Option(help="List the original images too.")] = False,
     manifest: Data = None,
     seed: Seed = 0,
@@ -93,7 +101,7 @@ def write(
     from dismix.progress import bar
 
     chosen = tuple(policy) if policy else "combined"
-    settings = MixSettings(chosen, alpha, labels.value, ranks.value, balanced)
+    settings = MixSettings(chosen, alpha, labels.value, ranks.value, balanced, detail)
     with bar(quiet=quiet) as progress:
         lines = write_mixes(
             run, output, count, settings=settings, manifest=manifest, originals=originals,

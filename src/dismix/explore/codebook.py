@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dismix.data.transforms import to_unit
 from dismix.errors import DisMixError
 from dismix.explore.session import Session
-from dismix.mixing.encoding import inference
+from dismix.mixing.inference import inference
 from dismix.progress import Progress
 
 Book = Literal["ordinal", "nonordinal"]

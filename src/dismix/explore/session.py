@@ -23,7 +23,7 @@ from dismix.generator.codes import Codes
 from dismix.generator.fast_decode import FastDecoder
 from dismix.generator.model import Generator
 from dismix.labels import OrdinalTarget, monotone_levels, probs_from_levels
-from dismix.mixing.encoding import inference
+from dismix.mixing.inference import inference
 from dismix.mixing.policies import lerp
 from dismix.mixing.records import conditions
 

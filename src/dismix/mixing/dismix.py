@@ -56,6 +56,8 @@ class DisMix(Mixer):
             "consensus" (Dawid and Skene).
         balanced: Anchors of the pool are drawn rank by rank, and both neighbouring ranks are
             equally likely, so rare grades get more mixes.
+        detail: Share of what the codes leave out of the images that mixes get back, 0 to 1
+            (`dismix mix encode RUN --details` first); see `dismix.mixing.details`.
         turn: Flip and rotate mixes made from stored codes.
         flips: Chances of horizontal and vertical flips.
         max_degrees: Rotations stay strictly below.
@@ -92,6 +94,7 @@ class DisMix(Mixer):
         labels: Literal["majority", "votes"] = "majority",
         ranks: Literal["majority", "consensus"] = "majority",
         balanced: bool = False,
+        detail: float = 0.0,
         turn: bool = True,
         flips: tuple[float, float] = (0.5, 0.5),
         max_degrees: float = 20.0,
@@ -119,7 +122,7 @@ class DisMix(Mixer):
             engine = MixEngine.load(run, store, compiled=compiled)
         super().__init__(_same_ranks(num_ranks, engine), **options)
         given = policies if isinstance(policies, str) else tuple(policies)
-        settings = MixSettings(given, alpha, labels, ranks, balanced)
+        settings = MixSettings(given, alpha, labels, ranks, balanced, detail)
         # Within a list, so that the generator stays out of state_dict and of the optimizer.
         chooser = None if keep == 1 else load_agreement(judge, keep, engine.run, engine.num_ranks)
         self._maker = [MixMaker(engine, settings, chooser)]
@@ -254,20 +257,20 @@ class DisMix(Mixer):
         partner = draws.choices.partner
         own = self.maker.labels(target[rows].to("cpu"), draws.known)
         theirs = self.maker.labels(self.engine.store.target[partner], partner)
-        mixes = self.engine.mix(draws.choices, anchor, self.maker.shown(own, theirs))
+        mixes = self.maker.mixed(draws.choices, anchor, self.maker.shown(own, theirs))
         return mixes, onto(mix_targets(draws.choices, own, theirs).probs, images.device)
 
     def _sources(self, images: Tensor, target: OrdinalTarget, known: Tensor) -> Sources:
         """Return the anchors' codes: from the store where it has them, else encoded now."""
-        unknown = (known < 0).nonzero().flatten()
+        unknown, detail = (known < 0).nonzero().flatten(), self.maker.settings.detail > 0
         if len(unknown) == 0:
-            return self.engine.stored(known)
+            return self.engine.stored(known, detail=detail)
         here = onto(unknown, images.device)
         fitted = self.norm.for_generator(images[here], self.engine.model)
-        fresh = self.engine.encode(fitted, target[here])
+        fresh = self.engine.encode(fitted, target[here], detail=detail)
         if len(unknown) == len(known):
             return fresh
-        stored = self.engine.stored(known[known >= 0])
+        stored = self.engine.stored(known[known >= 0], detail=detail)
         order = torch.argsort(torch.cat([(known >= 0).nonzero().flatten(), unknown]))
         return Sources.cat([stored, fresh])[onto(order, images.device)]
 

@@ -1,15 +1,11 @@
 """Encode a training split into a latent store, once, resumably.
 
-Records are appended to ``codes.part`` and, once they are safely on disk, counted in
-``part.json``; after a kill the count says where to go on. ``index.json`` comes last.
+How far it is stands in ``part.json`` (`dismix.mixing.filling`); ``index.json`` comes last.
 """
 
 import contextlib
 import hashlib
 import json
-import os
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +24,9 @@ from dismix.generator.model import Generator
 from dismix.generator.run_file import manifest_of
 from dismix.generator.saving import digest, save_tensors
 from dismix.labels import OrdinalTarget
+from dismix.mixing.details import write_details
+from dismix.mixing.filling import RecordFile
+from dismix.mixing.inference import inference
 from dismix.mixing.latents import (
     CODES,
     FOLDER,
@@ -41,8 +40,7 @@ from dismix.mixing.policy_draws import PartnerIndex
 from dismix.mixing.records import make_records, record_type
 from dismix.progress import Progress
 
-PART, COUNT, LOCK = "codes.part", "part.json", "lock"
-_COMMIT_SECONDS = 1.0
+COUNT, LOCK = "part.json", "lock"
 _COLOURS = {1: "grey", 3: "colour"}
 
 
@@ -50,17 +48,6 @@ def generator_digest(model: Generator) -> str:
     """Return the digest of a generator's structure and weights, wherever it lies."""
     text = json.dumps(model.config.to_dict(), sort_keys=True) + digest(model.state_dict())
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-@contextlib.contextmanager
-def inference(device: torch.device | str) -> Iterator[None]:
-    """Switch off gradients; compute in bfloat16 on a GPU and in float32 elsewhere.
-
-    The caller's own autocast does not reach inside, so mixes do not depend on it.
-    """
-    kind = torch.device(device).type
-    with torch.no_grad(), torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda"):
-        yield
 
 
 def run_manifest(run: str | Path) -> Path:
@@ -151,6 +138,7 @@ def encode_split(
     *,
     device: torch.device | str = "cpu",
     batch_size: int = 64,
+    details: bool = False,
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> LatentStore:
@@ -161,6 +149,7 @@ def encode_split(
         manifest: Data to encode; what the run was trained on by default.
         device: Where to encode.
         batch_size: Images at once.
+        details: Keep what the codes leave out of the images too (`dismix.mixing.details`).
         cache: Folder of the image stores.
         progress: Called as ``progress("encoding", images done, N)``.
     """
@@ -169,8 +158,26 @@ def encode_split(
     images = build_store(
         rows.image_paths, settings_for(rows.meta, model.image_size), cache, progress=progress
     )
+    store = _encoded(Path(run), model, rows, images, batch_size, progress)
+    if details:
+        with locked(store.folder / LOCK):
+            write_details(
+                store, model, images, equalized=rows.meta.equalize, batch_size=batch_size,
+                progress=progress,
+            )  # fmt: skip
+    return store
+
+
+def _encoded(
+    run: Path,
+    model: Generator,
+    rows: Manifest,
+    images: ImageStore,
+    batch_size: int,
+    progress: Progress | None,
+) -> LatentStore:
     target, name = rows.target(), generator_digest(model)
-    folder = Path(run) / FOLDER / latent_key(name, images, target, rows.meta.equalize)
+    folder = run / FOLDER / latent_key(name, images, target, rows.meta.equalize)
     if (store := _finished(folder, name, model)) is not None:
         return _up_to_date(store, rows, images)
     try:
@@ -189,10 +196,11 @@ def encode_split(
             (folder / COUNT).unlink(missing_ok=True)
             (folder / INDEX).unlink()
         save_tensors(folder / TARGETS, _targets(rows, images))
-        _fill(folder, model, images, target, rows.meta.equalize, batch_size, progress)
+        file = RecordFile(folder / CODES, folder / COUNT, len(images), record_type(model).itemsize)
+        _fill(file, model, images, target, rows.meta.equalize, batch_size, progress)
         index = {
             "format": FORMAT, "generator": name, "count": len(images),
-            "record_bytes": record_type(model).itemsize, "ranks": target.num_ranks,
+            "record_bytes": file.record_bytes, "ranks": target.num_ranks,
             "sha256": file_digest(folder / CODES), **_origin(rows),
         }  # fmt: skip
         atomic.write_json(folder / INDEX, index)
@@ -270,7 +278,7 @@ def _finished(folder: Path, name: str, model: Generator) -> LatentStore | None:
 
 
 def _fill(
-    folder: Path,
+    file: RecordFile,
     model: Generator,
     images: ImageStore,
     target: OrdinalTarget,
@@ -278,39 +286,12 @@ def _fill(
     batch_size: int,
     progress: Progress | None,
 ) -> None:
-    size, device = record_type(model).itemsize, model.post_quant_conv.weight.device
-    done = _done(folder, size, len(images))
-    if done == len(images) and not (folder / PART).is_file():
-        return
-    levels, committed = target.levels, time.monotonic()
-    with open(folder / PART, "r+b" if done else "wb") as file:
-        file.truncate(done * size)
-        file.seek(done * size)
-        while done < len(images):
-            stop = min(done + batch_size, len(images))
-            pixels = images[done:stop].to(device)
-            unit = to_unit(equalize(pixels) if equalized else pixels)
-            with inference(device):
-                records = make_records(model, unit, levels[done:stop].to(device))
-            file.write(records.tobytes())
-            done = stop
-            if time.monotonic() - committed > _COMMIT_SECONDS or done == len(images):
-                file.flush()
-                os.fsync(file.fileno())
-                atomic.write_json(folder / COUNT, {"done": done, "record_bytes": size})
-                committed = time.monotonic()
-            if progress is not None:
-                progress("encoding", done, len(images))
-    os.replace(folder / PART, folder / CODES)
+    device, levels = model.post_quant_conv.weight.device, target.levels
 
+    def make(start: int, stop: int) -> bytes:
+        pixels = images[start:stop].to(device)
+        unit = to_unit(equalize(pixels) if equalized else pixels)
+        with inference(device):
+            return make_records(model, unit, levels[start:stop].to(device)).tobytes()
 
-def _done(folder: Path, size: int, count: int) -> int:
-    """Return how many records of an interrupted encoding are safely on disk."""
-    try:
-        said = json.loads((folder / COUNT).read_text(encoding="utf-8"))
-        # A kill may also come between the last record and the index.
-        file = folder / PART if (folder / PART).is_file() else folder / CODES
-        done = min(int(said["done"]), file.stat().st_size // size, count)
-        return done if said["record_bytes"] == size and (done == count or file.name == PART) else 0
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
+    file.fill(make, batch_size, progress)

@@ -7,6 +7,7 @@ mixes that take their non-ordinal code from it; the result is the same.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from dismix.generator.fast_decode import FastDecoder
 from dismix.generator.model import Generator
 from dismix.generator.trained_on import read_trained_on
 from dismix.labels import OrdinalTarget
-from dismix.mixing.encoding import generator_digest, inference, open_store
+from dismix.mixing.details import Details, detail_of, look_shares
+from dismix.mixing.encoding import generator_digest, open_store
 from dismix.mixing.fixed_sizes import B, in_fixed_sizes
+from dismix.mixing.inference import inference
 from dismix.mixing.latents import LatentStore
 from dismix.mixing.policies import mix_codes
 from dismix.mixing.policy_draws import GENERATE_AND_MIX, PolicyDraws, named_policies
@@ -61,6 +64,7 @@ class MixEngine:
             )
         self.compiled, self.trained_on, self.run = compiled, trained_on, run
         self._decode: Callable[[Codes], Tensor] | None = None
+        self._details: Details | None = None
         self._lay_out()
 
     @classmethod
@@ -125,18 +129,35 @@ class MixEngine:
             )  # fmt: skip
         return kept
 
-    def encode(self, images: Tensor, target: OrdinalTarget) -> Sources:
-        """Encode images (B, channels, H, W) in [-1, 1] with their own labels, on the fly."""
+    def encode(self, images: Tensor, target: OrdinalTarget, *, detail: bool = False) -> Sources:
+        """Encode images on the fly.
+
+        Args:
+            images: (B, channels, H, W) in [-1, 1].
+            target: Their own labels.
+            detail: Also return what the codes leave out of them.
+        """
         with inference(self.device):
             levels = target.levels.to(self.device)
-            latents = self._latents(images.to(self.device).float())
+            images = images.to(self.device).float()
+            latents = self._latents(images)
             ordinal, nonordinal = self.model.quantized(latents, levels)
             z = latents.ordinal.float() if needs_z(self.model) else None
-            return Sources(Codes(ordinal.codes, nonordinal.codes), z)
+            codes = Codes(ordinal.codes, nonordinal.codes)
+            left = detail_of(images, self.decode(codes)) if detail else None
+            return Sources(codes, z, left)
 
-    def stored(self, rows: Tensor) -> Sources:
-        """Return codes (B) of stored images."""
-        return self.store.sources(rows, self.model)
+    def stored(self, rows: Tensor, *, detail: bool = False) -> Sources:
+        """Return codes (B) of stored images, and what they leave out of them where asked."""
+        found = self.store.sources(rows, self.model)
+        return replace(found, detail=self.details.read(rows, self.device)) if detail else found
+
+    @property
+    def details(self) -> Details:
+        """What the codes leave out of the stored images, opened on first use."""
+        if self._details is None:
+            self._details = Details(self.store, self.model)
+        return self._details
 
     def showing(self, sources: Sources, target: OrdinalTarget) -> Sources:
         """Return B sources whose ordinal codes are conditioned on B labels instead of their own.
@@ -148,13 +169,15 @@ class MixEngine:
         with inference(self.device):
             z = sources.codes.ordinal if sources.z is None else sources.z
             ordinal = self.model.quantized_ordinal(z, onto(target.levels, self.device)).codes
-        return Sources(Codes(ordinal, sources.codes.nonordinal), sources.z)
+        return replace(sources, codes=Codes(ordinal, sources.codes.nonordinal))
 
     def mix(
         self,
         draws: PolicyDraws,
         anchor: Sources,
         shown: tuple[OrdinalTarget, OrdinalTarget] | None = None,
+        *,
+        detail: float = 0.0,
     ) -> Tensor:
         """Decode mixes.
 
@@ -163,12 +186,13 @@ class MixEngine:
             anchor: Codes of the B anchors.
             shown: Labels (B) of anchors and of partners that take part in the mixes' labels,
                 where these are not the votes that the codes were conditioned on.
+            detail: Share of the sources' details that mixes get back; anchors must have theirs.
 
         Returns:
             (B, channels, H, W) float32 within [-1, 1].
         """
         with inference(self.device):
-            theirs = self.stored(draws.partner)
+            theirs = self.stored(draws.partner, detail=detail > 0)
             if shown is not None:
                 anchor, theirs = self.showing(anchor, shown[0]), self.showing(theirs, shown[1])
             partner = theirs.codes
@@ -181,8 +205,12 @@ class MixEngine:
                     partner.ordinal.index_copy(0, where, made.ordinal),
                     partner.nonordinal.index_copy(0, where, made.nonordinal),
                 )
-            codes = mix_codes(draws.to(self.device), anchor.codes, partner, generated)
-            return self.decode(codes)
+            draws = draws.to(self.device)
+            pictures = self.decode(mix_codes(draws, anchor.codes, partner, generated))
+            if anchor.detail is None or theirs.detail is None or detail == 0:
+                return pictures
+            own, other = (detail * share.view(-1, 1, 1, 1) for share in look_shares(draws))
+            return (pictures + own * anchor.detail + other * theirs.detail).clamp(-1, 1)
 
     def generated(self, anchor: Sources, asked: Tensor, looked_at: Tensor | None = None) -> Codes:
         """Return the codes of anchors generated at other ranks: decoded, then encoded again.
@@ -239,4 +267,4 @@ class MixEngine:
         return in_fixed_sizes(run, batch, self.device) if fixed and len(batch) else run(batch)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_decode": None}
+        return {**self.__dict__, "_decode": None, "_details": None}

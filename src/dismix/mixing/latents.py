@@ -4,6 +4,7 @@ A store is a folder ``RUN/latents/<key>``, named by the contents of the generato
 and of their labels, so that codes of another generator or of changed data are never found::
 
     codes.bin              N records of equal size, see `dismix.mixing.records`
+    details.bin            where asked for, see `dismix.mixing.details`
     targets.safetensors    probs (N, C), consensus (N,), images (N, 32), votes (32,): digests
     index.json             format, generator, shape; written last, makes a store complete
 
@@ -11,7 +12,6 @@ No path and no name of an image is written.
 """
 
 import json
-import mmap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,12 @@ from dismix.errors import DisMixError
 from dismix.generator.model import Generator
 from dismix.generator.saving import load_tensors
 from dismix.labels import OrdinalTarget
+from dismix.mixing.mapped import MappedRecords
 from dismix.mixing.records import Sources, read_records, record_type
-from dismix.transfer import onto
 
 FORMAT = 1
 FOLDER, CODES, TARGETS, INDEX = "latents", "codes.bin", "targets.safetensors", "index.json"
 ENCODE = "encode the training split with `dismix mix encode RUN`"
-# Mapped pages count as the process's memory until they are given back.
-_RELEASE_BYTES = 64 * 2**20
 
 
 def _alike(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> bool:
@@ -67,7 +65,7 @@ class LatentStore:
         self.target = OrdinalTarget.from_probs(targets["probs"])
         self.consensus = targets["consensus"]
         self.images, self.votes = targets.get("images"), targets.get("votes")
-        self._open()
+        self.records = MappedRecords(self.folder / CODES, self.count, self.record_bytes)
 
     def _read_index(self) -> dict[str, Any]:
         path = self.folder / INDEX
@@ -101,21 +99,13 @@ class LatentStore:
             raise DisMixError(f"is not for {self.count} images", file=path, cure=ENCODE)
         return targets
 
-    def _open(self) -> None:
-        with open(self.folder / CODES, "rb") as handle:
-            self._mapping = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
-        shape = (self.count, self.record_bytes)
-        self._array = np.frombuffer(self._mapping, np.uint8).reshape(shape)
-        self._touched = 0
-        self._resident: dict[torch.device, Tensor] = {}
-
     def __len__(self) -> int:
         return self.count
 
     @property
     def nbytes(self) -> int:
         """Bytes of all records."""
-        return self.count * self.record_bytes
+        return self.records.nbytes
 
     def require_generator(self, digest: str, model: Generator) -> None:
         """Raise unless these are the codes of this generator.
@@ -182,32 +172,7 @@ class LatentStore:
         rows = rows.cpu()
         self.require_rows(rows)
         device = model.post_quant_conv.weight.device
-        if device.type != "cpu" and self.fits_on(device):
-            return read_records(model, self._on(device)[onto(rows, device)])
-        return read_records(model, self._gather(rows).to(device, non_blocking=True))
-
-    def _gather(self, rows: Tensor) -> Tensor:
-        raw = np.empty((len(rows), self.record_bytes), np.uint8)
-        np.take(self._array, rows.numpy(), axis=0, out=raw, mode="clip")
-        self._touched += raw.nbytes
-        if self._touched > _RELEASE_BYTES and hasattr(mmap, "MADV_DONTNEED"):
-            # The pages stay in the system's cache: reading them again costs next to nothing.
-            self._mapping.madvise(mmap.MADV_DONTNEED)
-            self._touched = 0
-        return torch.from_numpy(raw)
-
-    def fits_on(self, device: torch.device, share: float = 0.1) -> bool:
-        """Tell whether all records take at most ``share`` of a GPU's free memory."""
-        if device in self._resident:
-            return True
-        if device.type != "cuda":
-            return False
-        return self.nbytes <= share * torch.cuda.mem_get_info(device)[0]
-
-    def _on(self, device: torch.device) -> Tensor:
-        if device not in self._resident:
-            self._resident[device] = torch.from_numpy(self._array.copy()).to(device)
-        return self._resident[device]
+        return read_records(model, self.records.read(rows, device))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A worker process maps the file itself instead of receiving the codes.

@@ -24,6 +24,7 @@ from dismix.mixing.policy_draws import (
     policy_draws,
 )
 from dismix.mixing.pool import Pooled
+from dismix.mixing.records import Sources
 
 #: Mixes made at once. On a GPU more, so that the few that are generated first fill a batch.
 CHUNK, CHUNK_ON_GPU = 64, 256
@@ -41,6 +42,8 @@ class MixSettings:
             "consensus" (Dawid and Skene).
         balanced: Anchors are drawn rank by rank and both neighbouring ranks are equally
             likely, so rare grades get more mixes.
+        detail: Share of what the codes leave out of the images that mixes get back, 0 to 1; see
+            `dismix.mixing.details`.
     """
 
     policies: str | tuple[str, ...] = "combined"
@@ -48,12 +51,15 @@ class MixSettings:
     labels: Literal["majority", "votes"] = "majority"
     ranks: Literal["majority", "consensus"] = "majority"
     balanced: bool = False
+    detail: float = 0.0
 
     def __post_init__(self) -> None:
         # Before anything is encoded, which may take an hour.
         named_policies(self.policies)
         if not self.alpha > 0:
             raise DisMixError(f"alpha is {self.alpha:g}", cure="give a number above 0")
+        if not 0 <= self.detail <= 1:
+            raise DisMixError(f"detail is {self.detail:g}", cure="give a share, 0 to 1")
         for name, known in (
             ("labels", ("majority", "votes")),
             ("ranks", ("majority", "consensus")),
@@ -99,6 +105,9 @@ class MixMaker:
     ) -> None:
         self.engine, self.settings, self.chooser = engine, settings or MixSettings(), chooser
         self.policies = engine.policies(self.settings.policies)
+        if self.settings.detail > 0:
+            # Says at once where they are missing.
+            _ = engine.details
         store = engine.store
         known = store.consensus if self.settings.ranks == "consensus" else store.target.hard
         self.ranks = known.cpu()
@@ -137,9 +146,19 @@ class MixMaker:
             if stopped is not None and stopped():
                 raise CancelledError
             part = mixes[start : start + chunk]
-            anchor, shown = self.engine.stored(part.anchor), self.shown(*self._labels_of(part))
-            made.append(from_unit(self.engine.mix(part.choices, anchor, shown)))
+            anchor = self.engine.stored(part.anchor, detail=self.settings.detail > 0)
+            shown = self.shown(*self._labels_of(part))
+            made.append(from_unit(self.mixed(part.choices, anchor, shown)))
         return torch.cat(made)
+
+    def mixed(
+        self,
+        choices: PolicyDraws,
+        anchor: Sources,
+        shown: tuple[OrdinalTarget, OrdinalTarget] | None,
+    ) -> Tensor:
+        """Decode mixes as the settings say; see `MixEngine.mix`."""
+        return self.engine.mix(choices, anchor, shown, detail=self.settings.detail)
 
     def block(
         self, count: int, seeds: Sequence[int], stopped: Callable[[], bool] | None = None

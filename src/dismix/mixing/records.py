@@ -24,23 +24,33 @@ class Sources:
         codes: Their codes, the ordinal ones conditioned on their own labels.
         z: (B, D_o, h, w) before the ordinal quantizer, to ask for another rank; None where
             the generator does not need it.
+        detail: (B, channels, H, W) what the codes leave out of the images; None where nobody
+            asked for it.
     """
 
     codes: Codes
     z: Tensor | None
+    detail: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.codes)
 
     def __getitem__(self, index: Tensor | slice) -> "Sources":
-        return Sources(self.codes[index], None if self.z is None else self.z[index])
+        z, detail = (None if part is None else part[index] for part in (self.z, self.detail))
+        return Sources(self.codes[index], z, detail)
 
     @staticmethod
     def cat(parts: "list[Sources]") -> "Sources":
-        """Join batches; z survives when every part has it."""
-        z = [part.z for part in parts if part.z is not None]
+        """Join batches; z and detail survive when every part has them."""
         codes = Codes.cat([part.codes for part in parts])
-        return Sources(codes, torch.cat(z) if len(z) == len(parts) else None)
+        return Sources(
+            codes, _joined([part.z for part in parts]), _joined([part.detail for part in parts])
+        )
+
+
+def _joined(parts: list[Tensor | None]) -> Tensor | None:
+    known = [part for part in parts if part is not None]
+    return torch.cat(known) if len(known) == len(parts) else None
 
 
 def conditions(model: Generator) -> bool:

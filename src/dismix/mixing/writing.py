@@ -77,7 +77,9 @@ def write_mixes(
     if count < 1:
         raise DisMixError(f"{count} mixes", column="-n", cure="ask for one or more")
     output, settings = Path(output), settings or MixSettings()
-    store = encode_split(run, manifest, device=device, cache=cache, progress=progress)
+    store = encode_split(
+        run, manifest, device=device, details=settings.detail > 0, cache=cache, progress=progress
+    )
     engine = MixEngine.load(run, store.folder, device=device)
     maker = MixMaker(engine, settings)
     data = read_manifest(manifest or run_manifest(run))
@@ -214,7 +216,7 @@ training images and belong to the training split only.
   names training images: look at it before the folder leaves the house.
 - settings: policies {_text(settings.policies)}, lam ~ Beta({settings.alpha:g}, {settings.alpha:g}),
   labels by {settings.labels}, pairs by {settings.ranks},
-  {"" if settings.balanced else "not "}balanced over ranks, seed {seed}.
+  {"" if settings.balanced else "not "}balanced over ranks, detail {settings.detail:g}, seed {seed}.
 
 {notes}
 """

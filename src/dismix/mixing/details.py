@@ -1,0 +1,135 @@
+"""What the codes leave out of an image: the image less its reconstruction.
+
+A generator that parts severity from appearance pays for it in detail: texture of bone, fine
+vessels. Decoded mixes lack it, and a grader learns half of the time from pictures that are
+smoother than those it will see. Where asked (``detail``), a mix gets back the detail of the images
+that give it their appearance, as far as they do: then it is the image itself, changed by what the
+decoder makes of the changed codes.
+
+# paper: mixes are what the decoder shows. Off by default; what it does is in ``results/``.
+
+Kept as one byte a value beside the codes, of the size of the images themselves.
+"""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from dismix.data.store import ImageStore
+from dismix.data.transforms import equalize, to_unit
+from dismix.errors import DisMixError
+from dismix.generator.model import Generator
+from dismix.mixing.filling import RecordFile
+from dismix.mixing.inference import inference
+from dismix.mixing.latents import LatentStore
+from dismix.mixing.mapped import MappedRecords
+from dismix.mixing.policies import either
+from dismix.mixing.policy_draws import NONORDINAL_MIX, ORDER_SWAP, ORDINAL_MIX, PolicyDraws
+from dismix.progress import Progress
+
+DETAILS, COUNT = "details.bin", "details.json"
+#: One grey level of 256 on the scale of -1 to 1.
+_STEP = 2 / 255
+
+
+def look_shares(draws: PolicyDraws) -> tuple[Tensor, Tensor]:
+    """Return how much of a mix's appearance is the anchor's, and how much the partner's.
+
+    Args:
+        draws: Choices of B mixes.
+
+    Returns:
+        Two (B,) tensors that sum to 1. A generated picture counts as its anchor.
+
+    Example:
+        >>> draws = PolicyDraws(*(torch.tensor([v]) for v in (ORDINAL_MIX, 0.25, True, 5, 0, True)))
+        >>> look_shares(draws)
+        (tensor([0.]), tensor([1.]))
+    """
+    swapped = draws.from_partner
+    from_partner = ((draws.policy == ORDINAL_MIX) & swapped) | (
+        (draws.policy == ORDER_SWAP) & ~swapped
+    )
+    anchor = (~from_partner).to(draws.lam.dtype)
+    anchor = either(anchor, draws.lam, draws.policy == NONORDINAL_MIX)
+    return anchor, 1 - anchor
+
+
+class Details:
+    """The details of the N images of a latent store.
+
+    Args:
+        store: Where they lie, beside the codes.
+        model: The generator, for their shape.
+    """
+
+    def __init__(self, store: LatentStore, model: Generator) -> None:
+        self.shape = (model.in_channels, model.image_size, model.image_size)
+        path, size = store.folder / DETAILS, _record_bytes(model)
+        found = path.stat().st_size if path.is_file() else 0
+        if found != len(store) * size:
+            raise DisMixError(
+                f"has {found} bytes of details instead of {len(store) * size}", file=path,
+                cure="run `dismix mix encode RUN --details`, or mix with detail=0",
+            )  # fmt: skip
+        self.records = MappedRecords(path, len(store), size)
+
+    def read(self, rows: Tensor, device: torch.device) -> Tensor:
+        """Return details (B, channels, H, W), float32 on a device, of stored rows (B,)."""
+        raw = self.records.read(rows.cpu(), device)
+        return raw.view(torch.int8).view(-1, *self.shape).float() * _STEP
+
+
+def detail_of(images: Tensor, rebuilt: Tensor) -> Tensor:
+    """Return the detail (B, channels, H, W) of images in [-1, 1], as precise as a stored one.
+
+    Example:
+        >>> image = torch.tensor([[0.5, -1.0]])
+        >>> bool((detail_of(image, torch.zeros(1, 2)) - image).abs().max() < 0.005)
+        True
+    """
+    return (images.float() - rebuilt.float()).div(_STEP).round().clamp(-127, 127) * _STEP
+
+
+def write_details(
+    store: LatentStore,
+    model: Generator,
+    images: ImageStore,
+    *,
+    equalized: bool,
+    batch_size: int = 64,
+    progress: Progress | None = None,
+) -> None:
+    """Write the details of a store's images beside their codes, unless they are there.
+
+    Args:
+        store: Codes of the images.
+        model: Their generator.
+        images: The images, in the store's order.
+        equalized: Whether the generator sees equalized images.
+        batch_size: Images at once.
+        progress: Called as ``progress("details", images done, N)``.
+    """
+    device = model.post_quant_conv.weight.device
+
+    def make(start: int, stop: int) -> bytes:
+        pixels = images[start:stop].to(device)
+        with inference(device):
+            codes = store.sources(torch.arange(start, stop), model).codes
+            rebuilt = model.decode(codes).float().clamp(-1, 1)
+        unit = to_unit(equalize(pixels) if equalized else pixels)
+        whole = (detail_of(unit, rebuilt) / _STEP).round().to(torch.int8)
+        return whole.cpu().numpy().tobytes()
+
+    path = store.folder / DETAILS
+    file = RecordFile(path, store.folder / COUNT, len(store), _record_bytes(model))
+    if path.is_file() and path.stat().st_size == file.count * file.record_bytes:
+        return
+    path.unlink(missing_ok=True)
+    file.fill(make, batch_size, progress, "details")
+    Path(file.counted).unlink(missing_ok=True)
+
+
+def _record_bytes(model: Generator) -> int:
+    return model.in_channels * model.image_size**2
