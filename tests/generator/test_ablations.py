@@ -96,6 +96,15 @@ def test_guide_and_reader_are_trained_once(small_run, tmp_path: Path, monkeypatc
     assert trained == [False, False]
 
 
+def test_runs_of_other_settings_stay_out_of_the_table(small_run, tmp_path: Path) -> None:
+    _run(small_run, tmp_path, only=["no_reversal"], seed=1)
+    # Somebody else's folder beside them has no guide to take.
+    (tmp_path / "grader").mkdir()
+    (tmp_path / "grader" / "run.json").write_text('{"settings": {}}')
+    rows = _run(small_run, tmp_path, only=["full"])
+    assert [row["name"] for row in rows] == ["full"]
+
+
 def test_one_that_fails_is_noted(small_run, tmp_path: Path, monkeypatch) -> None:
     from dismix.generator import start_run
 

@@ -241,16 +241,6 @@ def test_seeded_start_leaves_the_global_state_alone() -> None:
     assert not torch.equal(a["quant_conv.weight"], c["quant_conv.weight"])
 
 
-def test_usage_counts_stay_with_their_process() -> None:
-    generator = make()
-    buffers = dict(generator.named_buffers())
-    assert generator._ddp_params_and_buffers_to_ignore == [
-        "quantize.usage.counts",
-        "quantize_ordinal.usage.counts",
-    ]
-    assert set(generator._ddp_params_and_buffers_to_ignore) <= set(buffers)
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_file(tmp_path: Path, dtype: torch.dtype) -> None:
     generator = make()

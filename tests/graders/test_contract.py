@@ -96,6 +96,21 @@ def test_weights_reach_the_loss(name):
 
 
 @every_method
+def test_an_image_of_weight_zero_teaches_nobody(name):
+    labels = [0, 1, 2, 3, 1, 2]
+    weights = torch.tensor([0.0, 1.0, 2.0, 0.5, 1.0, 1.0])
+    found = [
+        losses(make(name), IMAGES, OrdinalTarget.from_labels([first, *labels[1:]], 4), weights)
+        for first in (0, 3)
+    ]
+    for one, other in zip(*found, strict=True):
+        assert one["loss"].item() == pytest.approx(other["loss"].item(), rel=1e-6)
+    for parts in losses(make(name), IMAGES, BATCHES["all grades"], torch.zeros(6)):
+        parts["loss"].backward()
+        assert parts["loss"].item() == pytest.approx(0.0, abs=1e-6)
+
+
+@every_method
 def test_bfloat16_autocast_keeps_losses_in_float32(name):
     with torch.autocast("cpu", torch.bfloat16):
         for parts in losses(make(name), IMAGES, BATCHES["all grades"]):

@@ -73,10 +73,14 @@ def test_grid_makes_small_differences_ties():
 def test_weights_are_those_of_the_anchors():
     features, labels = torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([0, 1, 2])
     loss = RnCLoss(3)
-    rows = [float(loss(features, labels, torch.eye(3)[i])) for i in range(3)]
+    # As little as there is: without any weight an image is nobody's neighbour either.
+    shares = torch.eye(3).clamp_min(1e-9)
+    rows = [float(loss(features, labels, shares[i])) for i in range(3)]
     assert sum(rows) / 3 == pytest.approx(float(loss(features, labels)), rel=1e-6)
-    mixed = float(loss(features, labels, torch.tensor([1.0, 2.0, 0.0])))
+    mixed = float(loss(features, labels, torch.tensor([1.0, 2.0, 1e-9])))
     assert mixed == pytest.approx((rows[0] + 2 * rows[1]) / 3, rel=1e-6)
+    alone = float(loss(features[:2], labels[:2], torch.tensor([1.0, 2.0])))
+    assert float(loss(features, labels, torch.tensor([1.0, 2.0, 0.0]))) == pytest.approx(alone)
 
 
 @pytest.mark.parametrize("head", ["regression", "classification"])

@@ -21,6 +21,7 @@ from dismix.generator.checkpoint import FILE
 from dismix.graders.base import Grader, Grades, Stage
 from dismix.graders.cross_entropy import CrossEntropyGrader
 from dismix.graders.pooled import PooledConfig
+from dismix.graders.state import epochs_done
 from dismix.graders.training import Training, make_accelerator, run_training
 from dismix.labels import OrdinalTarget
 
@@ -328,6 +329,50 @@ def test_reference_sets_come_from_clean_training_images(tmp_path: Path) -> None:
     for images, held in fitted:
         assert torch.equal(images, to_unit(split.source))
         assert held == 20
+
+
+def test_what_one_process_finds_broken_stops_all(tmp_path: Path, monkeypatch) -> None:
+    from dismix.graders import training as loop
+
+    monkeypatch.setattr(loop, "agree", torch.ones_like)
+    with pytest.raises(DisMixError, match="is not finite in epoch 1"):
+        train_toy(tmp_path, toy_settings())
+    assert not (tmp_path / "last.safetensors").exists()
+
+
+def test_a_broken_weight_is_not_saved(tmp_path: Path, monkeypatch) -> None:
+    from dismix.graders import training as loop
+
+    plain = loop._Loop.run_epoch
+
+    def spoiled(self, epoch, progress):
+        metrics = plain(self, epoch, progress)
+        next(self.training.grader.parameters()).data.fill_(float("nan"))
+        return metrics
+
+    monkeypatch.setattr(loop._Loop, "run_epoch", spoiled)
+    with pytest.raises(DisMixError, match="not finite after epoch 1"):
+        train_toy(tmp_path, toy_settings(validate_every=4))
+    assert not (tmp_path / "last.safetensors").exists()
+
+
+@pytest.mark.slow
+def test_two_processes_that_mix_go_on_exactly(tmp_path: Path) -> None:
+    script = str(Path(__file__).parent / "toy.py")
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    launch = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=29618"]
+
+    def train(run: str, *words: str) -> None:
+        arguments = [script, str(tmp_path / run), "mixup", *words]
+        subprocess.run([sys.executable, *launch, *arguments], check=words == (), env=env)
+
+    train("whole")
+    train("cut", "stop")
+    assert epochs_done(tmp_path / "cut") == 2
+    train("cut")
+    whole, cut = (load_file(tmp_path / name / "last.safetensors") for name in ("whole", "cut"))
+    assert "module/mixer1/_extra_state" in whole
+    assert all(torch.equal(whole[key], cut[key]) for key in whole)
 
 
 @pytest.mark.slow

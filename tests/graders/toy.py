@@ -64,5 +64,17 @@ def train_toy(
 if __name__ == "__main__":
     import sys
 
+    from dismix.mixing.mixup import Mixup
+
     torch.set_num_threads(1)
-    train_toy(Path(sys.argv[1]), toy_settings(augment=False, dropout=0.0, optimizer="sgd"))
+    run, *words = sys.argv[1:]
+
+    def stop(text: str, done: int, total: int) -> None:
+        # 40 images in batches of 16: the first step of the third epoch.
+        if "stop" in words and done > 2 * (40 // 16):
+            raise SystemExit(3)
+
+    train_toy(
+        Path(run), toy_settings(augment=False, dropout=0.0, optimizer="sgd"), resume=True,
+        progress=stop, mixer=Mixup(4, p=0.5) if "mixup" in words else None,
+    )  # fmt: skip

@@ -13,6 +13,7 @@ from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
 from dismix.mixing.base import Mixer
 from dismix.mixing.editors import IdentityEditor
+from dismix.mixing.info import MixInfo
 from dismix.mixing.registry import MIXERS, create_mixer
 
 RANKS = 5
@@ -330,3 +331,8 @@ def test_golden_values(name):
     if name == "dismix":
         pytest.skip("its mixes depend on a generator; tests of its own hold it")
     assert golden(name) == pytest.approx(GOLDEN[name], abs=2e-3)
+
+
+def test_half_ranks_go_up():
+    halves = OrdinalTarget.from_rank([0.5, 1.5, 2.5, 3.0], num_ranks=4)
+    assert MixInfo.unchanged("mixup", halves).hard_labels("rounded").tolist() == [1, 2, 3, 3]

@@ -263,6 +263,14 @@ def test_filters_stay_in_range(name, channels):
         assert float((made - images).abs().mean()) > 0.005
 
 
+def test_one_prompt_as_text_is_one_prompt():
+    from dismix.mixing.editors import FILTERS
+    from dismix.mixing.registry import create_mixer
+
+    name = next(iter(FILTERS))
+    assert create_mixer("filtermix", 3, prompts=name).prompts == (name,)
+
+
 def test_filtermix_does_not_call_itself_diffusemix():
     mix = FilterMix(3, p=1.0, fractals=2)
     mix(pictures() * 2 - 1, torch.zeros(4, dtype=torch.long))

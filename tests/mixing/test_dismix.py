@@ -51,6 +51,23 @@ def test_two_lines_in_a_loop(toy_run):
     assert torch.equal(mix.eval()(images, target.hard)[0], images)
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_lam_is_the_share_of_the_label(toy_run, policy):
+    images, target, rows = batch(toy_run)
+    mix = DisMix.load(toy_run, p=1.0, seed=2, policies=policy)
+    mix(images, target.hard, rows=rows)
+    info, own = mix.last, target.hard.float()
+    ranks = mix.engine.store.target.hard
+    assert ((info.lam == 0) | (info.lam == 1)).all() == (policy in ("nonordinal_mix", "order_swap"))
+    # Whoever the partner is, the label lies at that share between the two ranks.
+    away = info.target.rank - own
+    assert (away[info.lam == 1].abs() < 1e-5).all()
+    whole = info.lam < 1
+    steps = (away[whole] / (1 - info.lam[whole])).abs()
+    assert ((steps - steps.round()).abs() < 1e-3).all()
+    assert int(ranks.max()) >= steps.max()
+
+
 @pytest.mark.parametrize("count", [1, 2, 5])
 @pytest.mark.parametrize("with_rows", [True, False])
 def test_any_batch_with_and_without_rows(toy_run, count, with_rows):

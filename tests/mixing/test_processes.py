@@ -111,6 +111,19 @@ def test_a_state_is_gone_on_with_by_its_process_and_left_by_others(become):
         assert len({tuple(d.flatten().tolist()) for d in later.values()}) == 4
 
 
+def test_a_generator_that_was_given_stays_the_callers(become):
+    given = torch.Generator().manual_seed(3)
+    mix = Mixup(3, p=1.0, generator=given)
+    targets_of(mix)
+    state = {name: value.clone() for name, value in mix.state_dict().items()}
+    after = targets_of(mix)
+    become(1)
+    again = Mixup(3, p=1.0, generator=torch.Generator())
+    again.load_state_dict(state)
+    # All processes were to draw alike, and still do.
+    assert torch.equal(targets_of(again), after)
+
+
 def test_states_of_earlier_versions_are_read(become):
     mix = Mixup(3, p=1.0)
     before = {"_extra_state": mix.generator.get_state()}

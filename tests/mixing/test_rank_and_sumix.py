@@ -136,6 +136,18 @@ def grader():
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 4))
 
 
+def test_the_clean_loss_of_its_base_is_asked_for():
+    from dismix.graders.mixed import with_clean_loss
+
+    images, labels = torch.rand(4, 1, 8, 8), torch.tensor([0, 1, 2, 3])
+    mix = SUMix(4, base="puzzlemix", base_options={"clean_lam": 0.5}, p=1.0, model=grader())
+    mix(images, labels)
+    assert mix.clean_lam == 0.5
+    parts = with_clean_loss({"loss": torch.tensor(1.0)}, mix)
+    assert parts["loss"].item() == pytest.approx(1.0 + 0.5 * parts["clean"].item())
+    assert SUMix(4, base="cutmix").clean_lam == 0
+
+
 def test_sumix_does_as_its_base_does():
     images = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     labels = torch.tensor([0, 1, 2, 3, 0, 1])

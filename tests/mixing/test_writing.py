@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from dismix.data.check import check_path
 from dismix.data.manifest import read_manifest, write_manifest
 from dismix.data.store import StoreSettings, build_store
 from dismix.errors import DisMixError
+from dismix.generator.images import load_split
 from dismix.mixing import writing
 from dismix.mixing.engine import MixEngine
 from dismix.mixing.maker import MixMaker, MixSettings
@@ -113,6 +115,24 @@ def test_originals_join_with_their_own_labels(toy_run, tmp_path):
     assert (manifest.split("val").table["policy"].isna()).all()
 
 
+def test_equalised_originals_are_not_equalised_again(tmp_path):
+    run = make_run(tmp_path, train=12)
+    folder, cache = tmp_path / "data", tmp_path / "cache"
+    data = read_manifest(folder)
+    write_manifest(replace(data, meta=replace(data.meta, equalize=True)), folder / "manifest.csv")
+    write_mixes(run, tmp_path / "m", 4, originals=True, cache=cache)
+    made = read_manifest(tmp_path / "m")
+    assert not made.meta.equalize
+    own = load_split(read_manifest(folder), "val", 32, device=torch.device("cpu"), cache=cache)
+    listed = load_split(made, "val", 32, device=torch.device("cpu"), cache=cache)
+    rows = torch.arange(len(own))
+    assert torch.equal(own.images(rows, "cpu"), listed.images(rows, "cpu"))
+    mixes = load_split(made, "train", 32, device=torch.device("cpu"), cache=cache)
+    seen = mixes.images(torch.arange(12, 16), "cpu")
+    written = read_pictures(tmp_path / "m", range(4)).float() / 127.5 - 1
+    assert torch.allclose(seen, written, atol=1e-5)
+
+
 def test_balanced_mixes_make_more_of_rare_ranks(tmp_path):
     run = make_run(tmp_path, train=25)
     folder = tmp_path / "data"
@@ -159,11 +179,11 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from dismix.mixing import writing
-original = writing._save
+original = writing.save_picture
 def slow(picture, file):
     time.sleep(0.02)
     original(picture, file)
-writing._save = slow
+writing.save_picture = slow
 writing.write_mixes(sys.argv[1], sys.argv[2], 80, seed=3, cache=Path(sys.argv[3]))
 """
 
@@ -186,7 +206,7 @@ def test_a_killed_writing_goes_on(toy_run, written, tmp_path, monkeypatch):
     assert lines[0].startswith("policies:")
     assert files(out) == files(written)
     saved: list[Path] = []
-    monkeypatch.setattr(writing, "_save", lambda picture, file: saved.append(file))
+    monkeypatch.setattr(writing, "save_picture", lambda picture, file: saved.append(file))
     write_mixes(toy_run, out, 80, seed=3, cache=cache)
     assert not saved
 

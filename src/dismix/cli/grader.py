@@ -155,7 +155,9 @@ def pairs(texts: list[str] | None) -> dict[str, str]:
 
 
 def _value(text: str) -> Any:
-    """Return a mixer's option as a number or truth value where it reads like one."""
+    """Return a mixer's option as a number or truth value where it reads like one; a,b is a list."""
+    if "," in text:
+        return [_value(part.strip()) for part in text.split(",") if part.strip()]
     named = {"true": True, "false": False, "none": None}
     if text.lower() in named:
         return named[text.lower()]

@@ -5,6 +5,7 @@ one for `tiny` has no similarity term, the paper's shares one z), the ablation a
 instead and is named so.
 """
 
+import contextlib
 import csv
 import io
 import json
@@ -115,7 +116,6 @@ def run_ablations(
     Returns:
         A flat row of numbers an ablation, also of those finished earlier.
     """
-    from dismix.generator.evaluation import read_evaluation
     from dismix.generator.start_run import choose_recipe
 
     output = Path(output)
@@ -124,16 +124,22 @@ def run_ablations(
         if name not in known:
             raise DisMixError(f"unknown ablation '{name}'", cure=near_names(name, [*known]))
     rows: dict[str, dict[str, Any]] = {}
-    for name in [*known] if only else []:
-        finished = read_evaluation(output / name)
-        if finished is not None and name not in only:
-            rows[name] = _row(name, known[name], finished)
+    choices = {
+        name: {
+            "arch": arch, "recipe": recipe,
+            "settings": {**(settings or {}), **ablation.settings},
+        }
+        for name, ablation in known.items()
+    }  # fmt: skip
+    for name in [name for name in known if only and name not in only]:
+        # Of other data, another seed or other settings it has no place in this table.
+        with contextlib.suppress(DisMixError):
+            finished = _finished(manifest, output / name, choices[name], training)
+            if finished is not None:
+                rows[name] = _row(name, known[name], finished)
     for name in only or known:
-        changed = {**(settings or {}), **known[name].settings}
         try:
-            found = _one(
-                manifest, output, name, arch, recipe, changed, judge_epochs, progress, training
-            )
+            found = _one(manifest, output, name, choices[name], judge_epochs, progress, training)
             rows[name] = _row(name, known[name], found)
         except DisMixError as error:
             rows[name] = {"name": name, "what": known[name].title, "failed": str(error)}
@@ -141,27 +147,36 @@ def run_ablations(
     return [rows[name] for name in known if name in rows]
 
 
+def _finished(
+    manifest: str | Path, run: Path, choices: Mapping[str, Any], training: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Return the evaluation of a finished run; one of other settings is an error."""
+    from dismix.generator.evaluation import read_evaluation
+    from dismix.generator.run_file import check_same
+    from dismix.generator.start_run import plan_run
+
+    found = read_evaluation(run)
+    known = {key: training[key] for key in ("size", "weights", "seed") if key in training}
+    if found and check_same(run, plan_run(manifest, **choices, **known).described):
+        return found
+    return None
+
+
 def _one(
     manifest: str | Path,
     output: Path,
     name: str,
-    arch: str,
-    recipe: str,
-    settings: Mapping[str, Any],
+    choices: Mapping[str, Any],
     judge_epochs: int | None,
     progress: Progress | None,
     training: Mapping[str, Any],
 ) -> dict[str, Any]:
-    from dismix.generator.evaluation import evaluate_generator, read_evaluation
+    from dismix.generator.evaluation import evaluate_generator
     from dismix.generator.judge import JUDGE_FILE
-    from dismix.generator.run_file import check_same
-    from dismix.generator.start_run import plan_run, train_generator
+    from dismix.generator.start_run import train_generator
 
     run = output / name
-    choices: dict[str, Any] = {"arch": arch, "recipe": recipe, "settings": settings}
-    known = {key: training[key] for key in ("size", "weights", "seed") if key in training}
-    found = read_evaluation(run)
-    if found and check_same(run, plan_run(manifest, **choices, **known).described):
+    if (found := _finished(manifest, run, choices, training)) is not None:
         return found
 
     def named(text: str, done: int, total: int) -> None:

@@ -1,7 +1,8 @@
 """Everything an interrupted training needs, in one file that is whole or absent.
 
-Random choices of a step depend on (seed, epoch, step) alone, so no random state is kept:
-a run that continues from here ends with the weights of one that was never interrupted.
+Random choices of a step depend on (seed, epoch, step) alone, so no random state is kept but that
+of a grader's mixer, which is one of its modules: a run that continues from here ends with the
+weights of one that was never interrupted.
 """
 
 import json

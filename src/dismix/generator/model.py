@@ -76,10 +76,6 @@ class Generator(nn.Module):
         self.decoder: nn.Module = cast(nn.Module, autoencoder.decoder)
         self._add_quantizers()
         self._add_classifiers()
-        # Each process counts its own choices; broadcast buffers would overwrite them.
-        self._ddp_params_and_buffers_to_ignore = [
-            name for name, _ in self.named_buffers() if name.endswith("usage.counts")
-        ]
 
     def _add_quantizers(self) -> None:
         config, z_channels = self.config, self.architecture.z_channels

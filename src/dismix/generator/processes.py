@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from accelerate import Accelerator
@@ -30,6 +30,20 @@ def agree(flags: Tensor) -> Tensor:
     if in_company():
         distributed.all_reduce(flags, distributed.ReduceOp.MAX)
     return flags
+
+
+def gathered_states(module: object) -> list[dict[str, Any]]:
+    """Return the state of every process's own module; nothing where one trains alone.
+
+    Args:
+        module: One for each process, such as a mixer with a random stream; what is no module
+            has no state.
+    """
+    if not in_company() or not isinstance(module, nn.Module):
+        return []
+    states: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(states, module.state_dict())
+    return states
 
 
 def trained_once(

@@ -96,7 +96,9 @@ def claim(run: Path, described: dict[str, Any], resume: bool) -> None:
         now = continued(path, now)
     elif (run / FILE).is_file():
         raise DisMixError(
-            "holds a run already", file=run, cure="add --resume, or choose another folder"
+            "holds a run already" if path.is_file() else f"holds a run without its {RUN_FILE}",
+            file=run,
+            cure="choose another folder" + ("" if resume else ", or add --resume"),
         )
     else:
         # Left by a run that was killed early and may have had other settings.
@@ -116,8 +118,12 @@ def take_graders(run: Path, beside: Path, described: Mapping[str, Any]) -> None:
         described: What its ``run.json`` says.
     """
     for other in sorted(path.parent for path in beside.glob(f"*/{RUN_FILE}")):
-        known = json.loads((other / RUN_FILE).read_text(encoding="utf-8"))
-        if other == run or _graders_of(known) != _graders_of(described):
+        try:
+            known = _graders_of(json.loads((other / RUN_FILE).read_text(encoding="utf-8")))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            # Of a grader, say, or damaged: nothing to take from.
+            continue
+        if other == run or known != _graders_of(described):
             continue
         for name in GRADERS:
             if (other / name).is_file() and not (run / name).exists():

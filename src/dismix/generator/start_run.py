@@ -105,7 +105,7 @@ def plan_run(
     from dismix.data.manifest import read_manifest
 
     data, chosen = read_manifest(manifest), choose_recipe(recipe, arch, settings or {})
-    _check_plan(data, chosen)
+    _check_plan(data)
     config = GeneratorConfig.from_dict(
         {
             **chosen.structure,
@@ -149,7 +149,7 @@ def length_note(images: int, recipe: Recipe) -> str:
     )
 
 
-def _check_plan(data: "Manifest", recipe: Recipe) -> None:
+def _check_plan(data: "Manifest") -> None:
     """Refuse what could only end badly, before anything is computed."""
     train = data.split("train")
     shown = set(train.target().hard.tolist()) if len(train) else set()

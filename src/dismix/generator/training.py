@@ -1,7 +1,7 @@
 """Training a generator: one loop for a CPU, one GPU and many (through accelerate).
 
-A step's random choices depend on (seed, epoch, step) alone and the state is saved after
-each epoch, so a killed run that is resumed ends with the weights of one that was not.
+A step's random choices depend on (seed, epoch, step) alone and the state is saved between
+epochs, so a killed run that is resumed ends with the weights of one that was not.
 """
 
 import math

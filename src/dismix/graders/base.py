@@ -22,7 +22,7 @@ from dismix.graders.backbones import Backbone
 from dismix.graders.choices import check_settings
 from dismix.graders.cut_points import nearest_cuts
 from dismix.graders.grades import Grades, expected_rank
-from dismix.graders.weighting import combine_weights, weighted_mean
+from dismix.graders.weighting import combine_weights, weighted_mean, without_ignored
 from dismix.labels import OrdinalTarget
 from dismix.registry import near_names
 
@@ -37,6 +37,7 @@ __all__ = [
     "full_precision",
     "make_config",
     "weighted_mean",
+    "without_ignored",
 ]
 
 LabelledBatches: TypeAlias = Iterable[tuple[Tensor, OrdinalTarget]]

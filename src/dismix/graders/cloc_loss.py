@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dismix.graders.base import full_precision, weighted_mean
+from dismix.graders.base import full_precision, weighted_mean, without_ignored
 from dismix.labels import OrdinalTarget
 
 Reduction = Literal["mean", "reference"]
@@ -99,6 +99,7 @@ class CLOCLoss(nn.Module):
             if self.hard_contrast:
                 clean = law.clean.float()
                 weights = clean if weights is None else weights * clean
+            weights, features, law = without_ignored(weights, features, law)
             unit = F.normalize(features.float(), dim=-1, eps=1e-8)
             each = self._anchor_losses(unit @ unit.T, law)
             return weighted_mean(each, weights)

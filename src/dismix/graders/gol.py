@@ -141,7 +141,9 @@ def best_count(
         probs: Their targets (N, C).
     """
     usable = [count for count in sorted(candidates) if count <= len(probs)] or [len(probs)]
-    near = nearest_neighbours(seen, reference, usable[-1])
+    # Distances of all to all would grow with both.
+    parts = [nearest_neighbours(part, reference, usable[-1]) for part in torch.split(seen, 256)]
+    near = torch.cat(parts)
     wanted = levels_from_probs(votes)
     scores = []
     for count in usable:

@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from dismix.graders.base import full_precision, weighted_mean
+from dismix.graders.base import full_precision, weighted_mean, without_ignored
 from dismix.labels import OrdinalTarget
 
 Scheme = Literal["arithmetic", "geometric"]
@@ -231,6 +231,9 @@ class MWRLoss(nn.Module):
             generator: Of the draws, on the features' device.
         """
         law = OrdinalTarget.coerce(target, self.num_ranks)
+        weights, features, law = without_ignored(weights, features, law)
+        if len(law) == 0:
+            return features.sum() * 0.0
         with full_precision(features):
             features = features.float()
             windows = self.windows

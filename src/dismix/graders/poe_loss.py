@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from dismix.graders.base import full_precision, weighted_mean
+from dismix.graders.base import full_precision, weighted_mean, without_ignored
 from dismix.graders.cross_entropy import soft_cross_entropy
 from dismix.labels import OrdinalTarget
 
@@ -175,6 +175,9 @@ class POELoss(nn.Module):
         self, gaussians: Gaussians, target: OrdinalTarget, weights: Tensor | None = None
     ) -> Tensor:
         """Return the mean of the violated triplets, 0 when none is."""
+        weights, gaussians, target = without_ignored(weights, gaussians, target)
+        if len(target) == 0:
+            return gaussians.mean.sum() * 0.0
         chosen = choose_triplets(target, self.min_gap)
         near = j_divergence(gaussians, gaussians[chosen.second])
         far = j_divergence(gaussians, gaussians[chosen.third])

@@ -13,7 +13,7 @@ log-sum-exp along each row sorted by label distance, which cannot overflow and n
 import torch
 from torch import Tensor, nn
 
-from dismix.graders.base import full_precision, weighted_mean
+from dismix.graders.base import full_precision, weighted_mean, without_ignored
 from dismix.labels import OrdinalTarget
 
 # Distances of vote shares are ratios of small integers: equal, or farther apart than this.
@@ -51,11 +51,11 @@ class RnCLoss(nn.Module):
             weights: (n,) or None.
         """
         with full_precision(features):
-            features = features.float()
-            count = len(features)
-            if count < 2:
+            features, law = features.float(), OrdinalTarget.coerce(target, self.num_ranks)
+            weights, features, law = without_ignored(weights, features, law)
+            if len(features) < 2:
                 return features.sum() * 0.0
-            distance = OrdinalTarget.coerce(target, self.num_ranks).distance()
+            distance = law.distance()
             if self.min_gap > 0:
                 distance = (distance / self.min_gap).round() * self.min_gap
             # The matrix product form of cdist loses the small distances that matter most.

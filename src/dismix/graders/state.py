@@ -39,6 +39,7 @@ class Training:
         epoch: Epochs done.
         selectors: One for each rule of the settings.
         best: State of the best checkpoint by rule, since the last saving.
+        other_mixers: States of the other processes' mixers after the last epoch.
     """
 
     grader: Grader
@@ -50,6 +51,7 @@ class Training:
     epoch: int = 0
     selectors: dict[str, Selector] = field(default_factory=dict)
     best: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    other_mixers: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.selectors = {rule: Selector(rule) for rule in self.settings.select}
@@ -76,6 +78,20 @@ class _Weights(nn.Module):
         return self.grader.load_state_dict({**state_dict, "_extra_state": extra}, strict, assign)
 
 
+class _State(nn.Module):
+    """A state as a module: that of another process's mixer, as a checkpoint holds it."""
+
+    def __init__(self, state: dict[str, Any] | None = None) -> None:
+        super().__init__()
+        self.state = state or {}
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
+        return self.state
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+        self.state = dict(state_dict)
+
+
 def _modules(training: Training) -> dict[str, nn.Module]:
     """Return what a checkpoint holds: weights, and the random state of a mixer that has one."""
     modules: dict[str, nn.Module] = {"grader": _Weights(training.grader)}
@@ -95,17 +111,44 @@ def save_state(
     training.best.clear()
     states = {rule: selector.state() for rule, selector in training.selectors.items()}
     notes = {"epoch": training.epoch, "selectors": states}
-    save_training(run, _modules(training), {"grader": optimizer}, average, notes)
+    modules = _modules(training)
+    modules |= {_place(i): _State(s) for i, s in enumerate(training.other_mixers, start=1)}
+    save_training(run, modules, {"grader": optimizer}, average, notes)
 
 
 def restore_state(
-    training: Training, run: Path, optimizer: torch.optim.Optimizer, average: AveragedState
-) -> None:
-    """Take back what `save_state` wrote."""
-    notes = load_training(run, _modules(training), {"grader": optimizer}, average)
+    training: Training,
+    run: Path,
+    optimizer: torch.optim.Optimizer,
+    average: AveragedState,
+    process: int = 0,
+) -> bool:
+    """Take back what `save_state` wrote.
+
+    Args:
+        training: Built as the one that was saved.
+        run: Run folder.
+        optimizer: Of the stage of the last epoch done.
+        average: Likewise.
+        process: Number of this process.
+
+    Returns:
+        Whether the mixer goes on as this process's own did.
+    """
+    modules, own = _modules(training), _State()
+    if process:
+        modules[_place(process)] = own
+    notes = load_training(run, modules, {"grader": optimizer}, average)
     training.epoch = int(notes["epoch"])
     for rule, state in notes["selectors"].items():
         training.selectors[rule].restore(state)
+    if process and own.state and isinstance(training.mixer, nn.Module):
+        training.mixer.load_state_dict(own.state)
+    return process == 0 or bool(own.state)
+
+
+def _place(process: int) -> str:
+    return f"mixer{process}"
 
 
 def epochs_done(run: Path) -> int:

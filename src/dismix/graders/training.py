@@ -18,7 +18,9 @@ from torch import Tensor, nn
 from dismix.data.batches import Batch, Batches
 from dismix.data.transforms import augment, draw_augment
 from dismix.errors import DisMixError
+from dismix.generator.health import stop_if_weights_broken
 from dismix.generator.images import SplitImages
+from dismix.generator.processes import agree, gathered_states
 from dismix.generator.run_log import RunLog
 from dismix.graders.averaging import AveragedState
 from dismix.graders.base import Grader, Stage, combine_weights
@@ -69,26 +71,28 @@ def run_training(
     if resume and epochs_done(run):
         # The optimizer's state belongs to the stage of the last epoch done.
         loop.enter(training.stage_at(epochs_done(run) - 1))
-        restore_state(training, run, loop.optimizer, loop.average)
-        if accelerator.process_index:
-            # The checkpoint holds the first process's state: others must not draw the same.
-            reseed_mixer(training, accelerator.process_index, training.epoch)
+        process = accelerator.process_index
+        if not restore_state(training, run, loop.optimizer, loop.average, process):
+            # Nobody drew as this process before: it must not draw what the first one draws.
+            reseed_mixer(training, process, training.epoch)
     log = RunLog(run, training.epoch, active=main)
     saved = time.monotonic()
     settings, epochs = training.settings, training.settings.epochs
     with torch.random.fork_rng(devices=_cuda(accelerator.device)):
         for epoch in range(training.epoch, epochs):
             metrics = loop.run_epoch(epoch, progress)
-            _stop_if_broken(metrics, epoch)
+            _stop_if_broken(metrics, epoch, accelerator.device)
             training.epoch = epoch + 1
             last = training.epoch == epochs
             # Earlier stages have no say: their head may not even be trained.
             final = loop.number == len(training.ends) - 1
             if final and (last or training.epoch % settings.validate_every == 0):
                 metrics |= validate(training, loop.average, train, val)
-                # The last step may have broken what the losses before it did not show.
-                _stop_if_broken(metrics, epoch)
+                _stop_if_broken(metrics, epoch, accelerator.device)
+            # The last step may have broken what the losses before it did not show.
+            stop_if_weights_broken({"grader": training.grader}, f"after epoch {training.epoch}")
             log.write({"epoch": training.epoch, **metrics})
+            training.other_mixers = gathered_states(training.mixer)[1:]
             if main and (last or time.monotonic() - saved >= save_seconds):
                 save_state(training, run, loop.optimizer, loop.average)
                 saved = time.monotonic()
@@ -277,8 +281,11 @@ def _views(images: Tensor, views: int, seed: int) -> Tensor:
     return seen.view(len(images), views, *images.shape[1:])
 
 
-def _stop_if_broken(metrics: dict[str, float], epoch: int) -> None:
-    bad = next((name for name, value in metrics.items() if not math.isfinite(value)), None)
+def _stop_if_broken(metrics: dict[str, float], epoch: int, device: torch.device) -> None:
+    finite = torch.tensor([math.isfinite(value) for value in metrics.values()])
+    # All processes stop together, and none saves what another has broken.
+    broken = agree((~finite).int().to(device)).tolist()
+    bad = next((name for name, flag in zip(metrics, broken, strict=True) if flag), None)
     if bad is not None:
         raise DisMixError(
             f"'{bad}' is not finite in epoch {epoch + 1}",

@@ -1,5 +1,7 @@
 """Images and ranks that count more than others: weights, and means by them."""
 
+from typing import Any
+
 from torch import Tensor
 
 from dismix.labels import OrdinalTarget
@@ -16,6 +18,23 @@ def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
     if weights is None:
         return values.mean()
     return (values * weights).sum() / weights.sum().clamp_min(1e-12)
+
+
+def without_ignored(weights: Tensor | None, *parts: Any) -> tuple[Any, ...]:
+    """Return weights (B,) and what belongs to B images without those of weight 0.
+
+    Losses that compare images with each other need it: as somebody's neighbour an image of
+    weight 0 would still teach its label.
+
+    Example:
+        >>> import torch
+        >>> without_ignored(torch.tensor([1.0, 0.0]), torch.tensor([7, 8]))
+        (tensor([1.]), tensor([7]))
+    """
+    if weights is None or bool((weights > 0).all()):
+        return weights, *parts
+    rows = (weights > 0).nonzero().flatten()
+    return weights[rows], *(part[rows] for part in parts)
 
 
 def combine_weights(

@@ -106,7 +106,7 @@ class DiffuseMix(RowMixer):
         num_ranks: int | None = None,
         *,
         editor: Editor | str | Path | None = None,
-        prompts: Sequence[str] = ("sunset", "Autumn"),
+        prompts: str | Sequence[str] = ("sunset", "Autumn"),
         fractal_alpha: float = 0.2,
         fractals: int = 64,
         seam: int = 20,
@@ -117,6 +117,7 @@ class DiffuseMix(RowMixer):
         **options: Any,
     ) -> None:
         super().__init__(num_ranks, **options)
+        prompts = (prompts,) if isinstance(prompts, str) else tuple(prompts)
         if editor is None:
             raise DisMixError(
                 "DiffuseMix needs an editor",
@@ -129,7 +130,7 @@ class DiffuseMix(RowMixer):
             )
         made = DiffusersEditor(editor) if isinstance(editor, str | Path) else editor
         self.editor: Editor = made if cache_dir is None else CachedEditor(made, cache_dir)
-        self.prompts, self.fractal_alpha, self.fractals = tuple(prompts), fractal_alpha, fractals
+        self.prompts, self.fractal_alpha, self.fractals = prompts, fractal_alpha, fractals
         self.seam, self.layouts, self.norm = seam, layouts, Normalisation(mean, std)
 
     def draw(self, images: Tensor, target: OrdinalTarget) -> EditDraws:
@@ -182,7 +183,7 @@ class FilterMix(DiffuseMix):
         self,
         num_ranks: int | None = None,
         *,
-        prompts: Sequence[str] = tuple(FILTERS),
+        prompts: str | Sequence[str] = tuple(FILTERS),
         **options: Any,
     ) -> None:
         super().__init__(num_ranks, editor=FilterEditor(), prompts=prompts, **options)

@@ -33,7 +33,7 @@ from dismix.mixing.engine import MixEngine
 from dismix.mixing.fitting import Normalisation
 from dismix.mixing.info import Mixed, MixInfo
 from dismix.mixing.maker import MixMaker, MixSettings
-from dismix.mixing.policies import mix_targets
+from dismix.mixing.policies import label_shares, mix_targets
 from dismix.mixing.policy_draws import draw_numbers
 from dismix.mixing.pool import MixPool, Pooled
 from dismix.mixing.records import Sources
@@ -225,7 +225,7 @@ class DisMix(Mixer):
             ranks = self.maker.known_ranks(ranks, known)
         choices = self.maker.choices(draw_numbers(count, self.generator), ranks, known)
         return DisMixDraws(
-            rows, outside, choices.lam, ~choices.adjacent, known, choices, turns, None
+            rows, outside, label_shares(choices), ~choices.adjacent, known, choices, turns, None
         )
 
     # A compiled training step would try to trace the store's files and the decoder.

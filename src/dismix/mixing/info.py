@@ -88,7 +88,8 @@ class MixInfo:
             generator: For "sample".
         """
         if rule == "rounded":
-            return self.target.rank.round().long()
+            # Half a rank goes up, everywhere; rounding to even would go up and down.
+            return (self.target.rank + 0.5).floor().long().clamp_max(self.target.num_ranks - 1)
         if rule == "sample":
             probs = self.target.probs.cpu()
             drawn = torch.multinomial(probs, 1, generator=generator).squeeze(1)

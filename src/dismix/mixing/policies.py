@@ -149,11 +149,16 @@ def mix_targets(draws: PolicyDraws, anchor: OrdinalTarget, partner: OrdinalTarge
     asked = OrdinalTarget.from_labels(draws.asked.clamp(0, num_ranks - 1), num_ranks).probs
     asks = (draws.policy == GENERATE_AND_MIX)[:, None]
     second = torch.where(asks, asked, partner.probs)
-    keeps = ((draws.policy == NONORDINAL_MIX) | (draws.policy == ORDER_SWAP))[:, None]
-    weight = torch.where(keeps, (~draws.from_partner)[:, None].float(), draws.lam[:, None])
+    weight = label_shares(draws)[:, None]
     probs = weight * anchor.probs + (1 - weight) * second
     probs = _two_point(probs, (anchor.probs == 1).any(1) & (second == 1).any(1))
     return OrdinalTarget(probs, torch.zeros_like(anchor.clean))
+
+
+def label_shares(draws: PolicyDraws) -> Tensor:
+    """Return the anchor's share (B,) of the labels of mixes: 0 or 1 where a rank is kept."""
+    keeps = (draws.policy == NONORDINAL_MIX) | (draws.policy == ORDER_SWAP)
+    return torch.where(keeps, (~draws.from_partner).float(), draws.lam)
 
 
 def _two_point(probs: Tensor, whole: Tensor) -> Tensor:

@@ -117,6 +117,9 @@ class OwnStream(nn.Module):
             )
         state = state.cpu().clone()
         self.generator.set_state(state[:size])
+        if self._process is None:
+            # A generator that was given stays the caller's own.
+            return
         # Files of earlier versions do not tell; checkpoints are the first process's.
         self._process = int(state[size:].clone().view(torch.long)) if len(state) > size else 0
 

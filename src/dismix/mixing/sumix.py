@@ -63,6 +63,7 @@ def corrected_ratio(
 
 def _probabilities(model: nn.Module, images: Tensor) -> Tensor:
     """Return class probabilities (B, C) of one of our graders or of any classifier."""
+    model = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
     grade: Any = getattr(model, "grade", None)
     if grade is not None:
         if getattr(model, "uses_reference", False) and not getattr(model, "reference", None):
@@ -128,6 +129,11 @@ class SUMix(Mixer):
             self._process = mixer._process
         mixer.generator = self.generator
         self._base = [mixer]
+
+    @property
+    def clean_lam(self) -> float:
+        """Weight of the clean images' loss that the base asks for."""
+        return float(getattr(self._base[0], "clean_lam", 0.0))
 
     def draw(self, images: Tensor, target: OrdinalTarget) -> Draws:
         """Draw what the base draws."""

@@ -7,7 +7,7 @@ same settings always give the same mixes. A larger count goes on after the small
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -36,6 +36,7 @@ from dismix.mixing.engine import MixEngine
 from dismix.mixing.maker import CHUNK, MixMaker, MixSettings, StoredMixes
 from dismix.mixing.mix_table import TABLE, image_name, mix_table, summary, write_table
 from dismix.mixing.nearest import Nearest, NearestTraining
+from dismix.mixing.originals import original_images, save_picture
 from dismix.progress import Progress
 
 DONE, PART, README = "mixes.json", "mixes.part.json", "README.md"
@@ -65,7 +66,7 @@ def write_mixes(
         settings: Policies, labels, pairing.
         manifest: Data to mix; what the run was trained on by default.
         originals: List the manifest's own images too, so that the folder's manifest alone
-            trains and evaluates.
+            trains and evaluates; equalised copies where the generator sees equalised images.
         seed: Decides all mixes.
         device: Where to decode.
         cache: Folder of the image stores.
@@ -96,9 +97,11 @@ def write_mixes(
     near = _nearest(output, count, images, equalized=rows.meta.equalize, progress=progress)
     table = mix_table(mixes, target, rows.table["image"].tolist(), seed, near)
     write_table(table, output / TABLE)
-    write_manifest(
-        _manifest(output, data, table, target, originals=originals), output / "manifest.csv"
-    )
+    own = None
+    if originals:
+        size = engine.model.image_size
+        own = original_images(output, data, size, cache=cache, progress=progress)
+    write_manifest(_manifest(output, data, table, target, own), output / "manifest.csv")
     lines = summary(table, SAME_PICTURE)
     atomic.write_text(output / README, _readme(count, rows.meta, settings, seed, lines))
     atomic.write_json(output / DONE, {**stamp, "count": count})
@@ -142,15 +145,9 @@ def _write_pictures(
             part = slice(start, min(start + CHUNK, len(mixes)))
             if not all(file.is_file() for file in files[part]):
                 pictures = maker.pictures(mixes[part]).cpu()
-                list(threads.map(_save, pictures, files[part]))
+                list(threads.map(save_picture, pictures, files[part]))
             if progress is not None:
                 progress("writing mixes", part.stop, len(mixes))
-
-
-def _save(picture: Tensor, file: Path) -> None:
-    pixels = picture.permute(1, 2, 0).numpy()
-    with atomic.replacing(file) as temporary:
-        Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(temporary)
 
 
 def read_pictures(output: Path, numbers: range) -> Tensor:
@@ -179,20 +176,22 @@ def _nearest(
 
 
 def _manifest(
-    output: Path, data: Manifest, table: pd.DataFrame, target: OrdinalTarget, *, originals: bool
+    output: Path,
+    data: Manifest,
+    table: pd.DataFrame,
+    target: OrdinalTarget,
+    originals: Sequence[str] | None,
 ) -> Manifest:
     mixed = table[["image", "policy", "rank"]].assign(split="train")
     for rank in range(target.num_ranks):
         mixed[f"prob_{rank}"] = target.probs[:, rank].double().round(decimals=6).numpy()
     # What the generator learned was equalised already.
     meta = replace(
-        data.meta,
-        equalize=data.meta.equalize and originals,
+        data.meta, equalize=False,
         notes="; made from: ".join(filter(None, [_NOTE, data.meta.notes])),
-    )
-    if originals:
-        own = data.table.assign(image=[str(path) for path in data.image_paths])
-        mixed = pd.concat([own, mixed], ignore_index=True)
+    )  # fmt: skip
+    if originals is not None:
+        mixed = pd.concat([data.table.assign(image=originals), mixed], ignore_index=True)
     return make_manifest(mixed, meta, output)
 
 
