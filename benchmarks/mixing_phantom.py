@@ -88,7 +88,9 @@ def measure(run: Path, args: argparse.Namespace, progress: Any) -> dict[str, Any
     """Return every number."""
     data = read_manifest(args.manifest or run_manifest(run))
     subject = "knee" if data.meta.grey else "fundus"
-    store = encode_split(run, args.manifest, cache=args.cache, progress=progress)
+    store = encode_split(
+        run, args.manifest, details=args.detail > 0, cache=args.cache, progress=progress
+    )
     engine = MixEngine.load(run, store.folder)
     train = load_split(
         data, "train", engine.model.image_size, device=torch.device("cpu"), cache=args.cache
@@ -106,6 +108,7 @@ def measure(run: Path, args: argparse.Namespace, progress: Any) -> dict[str, Any
     record: dict[str, Any] = {
         "subject": subject,
         "pairs": args.pairs,
+        "detail": args.detail,
         "lams": [round(lam, 3) for lam in LAMS],
         "error_of_measure_on_real_images": round(float(np.abs(real - wanted).mean()), 3),
         "error_on_reconstructions": round(float(np.abs(rebuilt - wanted).mean()), 3),
@@ -119,7 +122,9 @@ def measure(run: Path, args: argparse.Namespace, progress: Any) -> dict[str, Any
         pairs = draw_rank_pairs(ranks, args.pairs, args.seed, gaps)
         table: dict[str, Any] = {}
         for done, method in enumerate((*INTERPOLATING, *PRESERVING), start=1):
-            found = read_method(engine, train, method, pairs, severity, lams=LAMS)
+            found = read_method(
+                engine, train, method, pairs, severity, lams=LAMS, detail=args.detail
+            )
             if method in PRESERVING:
                 table[method] = preservation(found)
             else:
@@ -139,6 +144,7 @@ def main() -> None:
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--manifest", type=Path)
     parser.add_argument("--pairs", type=int, default=300)
+    parser.add_argument("--detail", type=float, default=0.0, help="share given back to mixes")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--figure", type=Path, help="also draw the policies here")

@@ -39,6 +39,12 @@ class Labels(StrEnum):
     votes = "votes"
 
 
+Detail = Annotated[
+    float,
+    typer.Option(help="Share of what the codes leave out to give back.", min=0.0, max=1.0),
+]
+
+
 class Figure(StrEnum):
     """What to draw."""
 
@@ -86,9 +92,7 @@ def write(
     ),
     ranks: Annotated[Ranks, typer.Option(help="Pair by majority or consensus.")] = Ranks.majority,
     balanced: Annotated[bool, typer.Option(help="Make more of rare grades.")] = False,
-    detail: Annotated[
-        float, typer.Option(help="Share of the detail the codes leave out to give back, 0 to 1.")
-    ] = 0.0,
+    detail: Detail = 0.0,
     originals: Annotated[bool, typer.Option(help="List the original images too.")] = False,
     manifest: Data = None,
     seed: Seed = 0,
@@ -155,6 +159,7 @@ def quality(
         int | None, typer.Option("--judge-epochs", help="Passes of the judge's training.", min=1)
     ] = None,
     pairs: Annotated[int, typer.Option(help="Pairs to mix.", min=2)] = 200,
+    detail: Detail = 0.0,
     manifest: Data = None,
     seed: Seed = 0,
     device: Device = "auto",
@@ -166,8 +171,8 @@ def quality(
 
     with bar(quiet=quiet) as progress:
         lines = write_quality(
-            run, output, judge=judge, epochs=epochs, pairs=pairs, manifest=manifest,
-            seed=seed, device=device, progress=progress,
+            run, output, judge=judge, epochs=epochs, pairs=pairs, detail=detail,
+            manifest=manifest, seed=seed, device=device, progress=progress,
         )  # fmt: skip
     for line in lines:
         typer.echo(line)

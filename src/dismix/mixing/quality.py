@@ -150,7 +150,14 @@ def monotone_share(read: Floats, intended: Floats) -> float:
 
 
 def make_mixes(
-    engine: MixEngine, train: SplitImages, method: str, pairs: RankPairs, lam: float, seed: int = 0
+    engine: MixEngine,
+    train: SplitImages,
+    method: str,
+    pairs: RankPairs,
+    lam: float,
+    seed: int = 0,
+    *,
+    detail: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """Mix pairs by a policy, or by a mixer of two images.
 
@@ -161,6 +168,7 @@ def make_mixes(
         pairs: P pairs.
         lam: Share of the first.
         seed: Of what a mixer draws beside the ratio.
+        detail: Share of the images' detail that policies give back, see `MixEngine.mix`.
 
     Returns:
         Pictures (P, channels, H, W) in [-1, 1] on the CPU, and the ranks (P,) of their labels.
@@ -185,7 +193,10 @@ def make_mixes(
     made = torch.cat(
         [
             engine.mix(
-                draws[part], engine.stored(pairs.first[part]), (hard[0][part], hard[1][part])
+                draws[part],
+                engine.stored(pairs.first[part], detail=detail > 0),
+                (hard[0][part], hard[1][part]),
+                detail=detail,
             ).cpu()
             for start in range(0, count, _BATCH)
             for part in [slice(start, start + _BATCH)]
@@ -203,12 +214,13 @@ def read_method(
     *,
     lams: Sequence[float] = LAMS,
     features: "RealFeatures | None" = None,
+    detail: float = 0.0,
     step: Callable[[], None] = lambda: None,
 ) -> Readings:
     """Mix by one method at several ratios and read the results; ``step`` is called after each."""
     read, intended, distances = [], [], []
     for lam in lams:
-        made, ranks = make_mixes(engine, train, method, pairs, lam)
+        made, ranks = make_mixes(engine, train, method, pairs, lam, detail=detail)
         read.append(reader(made))
         intended.append(ranks.double().numpy())
         if features is not None:
@@ -276,6 +288,7 @@ def measure_mixes(
     pairs: RankPairs,
     beside: Sequence[str] = BESIDE,
     features: RealFeatures | None = None,
+    detail: float = 0.0,
     progress: Progress | None = None,
 ) -> tuple[dict[str, dict[str, float]], dict[str, Readings]]:
     """Measure every policy and the mixers beside it on the same pairs and ratios.
@@ -287,6 +300,7 @@ def measure_mixes(
         pairs: What to mix.
         beside: Other mixers.
         features: Feature space of the distances; None leaves them out.
+        detail: See `make_mixes`.
         progress: Called as ``progress("measuring mixes", done, methods times ratios)``.
 
     Returns:
@@ -297,7 +311,9 @@ def measure_mixes(
     readings: dict[str, Readings] = {}
     step = steps_of(progress, "measuring mixes", len(methods) * len(LAMS))
     for method in methods:
-        found = read_method(engine, train, method, pairs, reader, features=features, step=step)
+        found = read_method(
+            engine, train, method, pairs, reader, features=features, detail=detail, step=step
+        )
         readings[method] = found
         numbers[method] = found.numbers(preserving=method in GROUPS["preserving"])
     return numbers, readings

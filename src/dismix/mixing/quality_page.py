@@ -38,6 +38,7 @@ def write_quality(
     judge: str | Path | None = None,
     epochs: int | None = None,
     pairs: int = 200,
+    detail: float = 0.0,
     manifest: str | Path | None = None,
     seed: int = 0,
     device: str = "cpu",
@@ -52,6 +53,7 @@ def write_quality(
         judge: A judge's file: read when it is there, else trained and kept there.
         epochs: Passes of the judge's training.
         pairs: Pairs to mix.
+        detail: Share of the images' detail that policies give back (`dismix.mixing.details`).
         manifest: Data; what the run was trained on by default.
         seed: Of judge and pairs.
         device: Where to compute.
@@ -61,7 +63,9 @@ def write_quality(
     Returns:
         Lines for the console.
     """
-    store = encode_split(run, manifest, device=device, cache=cache, progress=progress)
+    store = encode_split(
+        run, manifest, device=device, details=detail > 0, cache=cache, progress=progress
+    )
     engine = MixEngine.load(run, store.folder, device=device)
     data, where = read_manifest(manifest or run_manifest(run)), torch.device(device)
     size = engine.model.image_size
@@ -70,12 +74,12 @@ def write_quality(
     reader, extract = judge_reader(grader), judge_features(grader)
     chosen = draw_rank_pairs(store.target.hard, pairs, seed)
     numbers, readings = measure_mixes(
-        engine, train, reader, pairs=chosen, progress=progress,
+        engine, train, reader, pairs=chosen, detail=detail, progress=progress,
         features=RealFeatures(extract, train, store.target.hard, progress=progress),
     )  # fmt: skip
     ceiling = baseline(engine, train, reader, progress=progress)
     record: dict[str, Any] = {
-        "run": str(run), "pairs": pairs, "seed": seed, "lams": [*LAMS],
+        "run": str(run), "pairs": pairs, "detail": detail, "seed": seed, "lams": [*LAMS],
         "judge": {"kind": grader.kind, **grader.notes}, "reader_on": ceiling, "methods": numbers,
         **provenance(),
     }  # fmt: skip
