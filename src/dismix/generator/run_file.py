@@ -98,7 +98,7 @@ def claim(run: Path, described: dict[str, Any], resume: bool) -> None:
         raise DisMixError(
             "holds a run already" if path.is_file() else f"holds a run without its {RUN_FILE}",
             file=run,
-            cure="choose another folder" + ("" if resume else ", or add --resume"),
+            cure=("" if resume else "add --resume, or ") + "choose another folder",
         )
     else:
         # Left by a run that was killed early and may have had other settings.
