@@ -185,3 +185,17 @@ def test_readings_along_traverses_against_loops() -> None:
     looks = along_looks(readings)
     moved = [abs(readings[3, i] - readings[0, i]) for i in range(7)]
     assert looks["mean_absolute_change"][3] == pytest.approx(np.mean(moved))
+
+
+def test_images_that_were_learned_are_told(small_run, tmp_path) -> None:
+    data = read_manifest(small_run.data)
+    table = data.table.copy()
+    learned = table.index[table["split"] == "train"][:3]
+    # Of people of their own, or the manifest would be refused.
+    table.loc[learned, ["split", "group"]] = [["test", f"moved {n}"] for n in range(3)]
+    write_manifest(data.with_table(table), small_run.data / "leaked.csv")
+    with pytest.warns(UserWarning, match="trained on 3 of the 23 images"):
+        evaluate_generator(
+            small_run.run, tmp_path / "e.json", manifest=small_run.data / "leaked.csv",
+            judge_epochs=0, device="cpu",
+        )  # fmt: skip

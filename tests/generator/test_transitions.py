@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from dismix.errors import DisMixError
 from dismix.generator.codes import Codes
 from dismix.generator.config import GeneratorConfig
 from dismix.generator.images import SplitImages
@@ -61,3 +62,10 @@ def test_the_figure_has_four_rows_of_all_steps(model: Generator) -> None:
     figure = draw_transitions(model, split_of([0, 0, 1, 3]), steps=5)
     # A label, five steps and the originals at both ends; four rows of 32 px.
     assert figure.size == (150 + 7 * 36 + 4, 4 * 36 + 4)
+
+
+def test_the_asked_rank_is_shown() -> None:
+    split = split_of([0, 0, 1, 1, 3])
+    assert transition_rows(split, 1).tolist() == [2, 3, 4]
+    with pytest.raises(DisMixError, match="no image to show has rank 2"):
+        transition_rows(split, 2)

@@ -340,3 +340,27 @@ def test_colour_images_for_a_grey_generator_are_named(toy_run, tmp_path):
     write_manifest(colour, tmp_path / "other.csv")
     with pytest.raises(DisMixError, match=r"images, the generator was trained on .*--set grey="):
         encode_split(toy_run, tmp_path / "other.csv")
+
+
+def test_ranks_in_another_order_are_refused(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from dismix.graders.start_run import make_mixer, mixer_rows
+
+    run, cache = make_run(tmp_path, train=20), tmp_path / "cache"
+    data = read_manifest(tmp_path / "data")
+    described = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**described, "ranks": [*data.meta.ranks]}))
+    encode_split(run, cache=cache)
+    turned = replace(data.meta, ranks=data.meta.ranks[::-1])
+    write_manifest(replace(data, meta=turned), tmp_path / "data" / "turned.csv")
+    with pytest.raises(DisMixError, match="in the generator's order"):
+        encode_split(run, tmp_path / "data" / "turned.csv", cache=cache)
+    mixer = make_mixer("dismix", 5, run, {})
+    assert mixer_rows(mixer, data, cache) is not None
+    with pytest.raises(DisMixError, match="in the generator's order"):
+        mixer_rows(mixer, read_manifest(tmp_path / "data" / "turned.csv"), cache)
+    named = replace(data.meta, ranks=tuple("abcde"))
+    write_manifest(replace(data, meta=named), tmp_path / "data" / "named.csv")
+    with pytest.warns(UserWarning, match="taken for the same ones"):
+        encode_split(run, tmp_path / "data" / "named.csv", cache=cache)

@@ -163,8 +163,10 @@ def _copy_given(given: Path, run: Path, data: Path) -> None:
         DisMixError: It was trained on validation or test images of these data.
     """
     from dismix.generator.model import CONFIG_FILE, WEIGHTS_FILE
+    from dismix.generator.run_file import require_same_ranks
 
     _refuse_leak(given, data)
+    require_same_ranks(given, read_manifest(data / FULL))
     for name in (CONFIG_FILE, WEIGHTS_FILE):
         with atomic.replacing(run / name) as temporary:
             shutil.copyfile(given / name, temporary)

@@ -140,7 +140,7 @@ def show(
 
     with bar(quiet=quiet) as progress:
         picture = draw_figure(
-            run, figure.value, rank=1 if rank is None else rank, manifest=manifest, seed=seed,
+            run, figure.value, rank=rank, manifest=manifest, seed=seed,
             device=device, progress=progress,
         )  # fmt: skip
     save_picture(picture, output)

@@ -7,15 +7,19 @@ and its end.
 import json
 import re
 import shutil
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dismix import atomic
 from dismix.errors import DisMixError
 from dismix.generator.checkpoint import FILE
 from dismix.generator.trained_on import FILE as TRAINED_ON
 from dismix.provenance import provenance
+
+if TYPE_CHECKING:
+    from dismix.data.manifest import Manifest
 
 RUN_FILE = "run.json"
 #: What is trained before the generator and kept, so that a resumed run learns under the same.
@@ -139,3 +143,28 @@ def _graders_of(described: Mapping[str, Any]) -> tuple[Any, ...]:
         *(config.get(key) for key in ("num_ranks", "in_channels", "image_size", "arch")),
         *(recipe.get(key) for key in ("guide_kind", "guide_steps")),
     )  # fmt: skip
+
+
+def require_same_ranks(run: Path, data: "Manifest") -> None:
+    """Raise where data name the ranks of a generator in another order; warn of other names.
+
+    Ranks are known by their numbers: read from the other end, every mix would get a wrong label.
+
+    Args:
+        run: The generator's run folder; older ones do not name their ranks.
+        data: What it is used on.
+    """
+    try:
+        known = json.loads((run / RUN_FILE).read_text(encoding="utf-8")).get("ranks")
+    except (OSError, ValueError, AttributeError):
+        return
+    given = [*data.meta.ranks]
+    if not known or known == given or len(known) != len(given):
+        # Another number of ranks has a message of its own.
+        return
+    text = f"has the ranks {', '.join(given)}, the generator {', '.join(known)}"
+    if sorted(known) == sorted(given):
+        raise DisMixError(
+            text, file=data.path, cure="give data whose ranks are in the generator's order"
+        )
+    warnings.warn(f"{data.path}: {text}; they are taken for the same ones", stacklevel=2)

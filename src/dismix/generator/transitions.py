@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from dismix.errors import DisMixError
 from dismix.generator.codes import Codes
 from dismix.generator.images import SplitImages
 from dismix.generator.model import Generator
@@ -30,6 +31,10 @@ def transition_rows(split: SplitImages, rank: int | None = None) -> Tensor:
         # Without two of a rank the first stands beside itself.
         rank = int(several[0]) if len(several) else int(ranks.min())
     same = torch.nonzero(ranks == rank).flatten()
+    if len(same) == 0:
+        raise DisMixError(
+            f"no image to show has rank {rank}", column="--rank", cure="choose another rank"
+        )
     severe = torch.nonzero(ranks == int(ranks.max())).flatten()
     return torch.stack([same[0], same[-1], severe[0]])
 
@@ -59,10 +64,19 @@ def transition(model: Generator, first: Codes, giver: Codes, branch: str, lams: 
     return torch.cat(made)
 
 
-def draw_transitions(model: Generator, split: SplitImages, steps: int = 6) -> Image.Image:
-    """Draw the figure: four rows of steps between the first picture and the giver's codes."""
+def draw_transitions(
+    model: Generator, split: SplitImages, rank: int | None = None, steps: int = 6
+) -> Image.Image:
+    """Draw the figure: four rows of steps between the first picture and the giver's codes.
+
+    Args:
+        model: Generator in evaluation mode.
+        split: See `transition_rows`.
+        rank: Likewise.
+        steps: Pictures of a row.
+    """
     device = next(model.parameters()).device
-    rows = transition_rows(split)
+    rows = transition_rows(split, rank)
     images = split.images(rows, device)
     with torch.no_grad():
         codes = model.encode(images)

@@ -195,9 +195,13 @@ def mixer_rows(mixer: "Mixer | None", data: "Manifest", cache: Path | None = Non
     """
     from dismix.data.digest import content_digests
     from dismix.data.store import default_cache_dir
+    from dismix.generator.run_file import require_same_ranks
 
     if not getattr(mixer, "takes_rows", False):
         return None
+    run = mixer.engine.run  # type: ignore[union-attr]
+    if run is not None:
+        require_same_ranks(run, data)
     rows_of: Any = mixer.rows_of  # type: ignore[union-attr]
     folder = cache or default_cache_dir()
     train = data.split("train")

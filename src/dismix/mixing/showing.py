@@ -184,7 +184,7 @@ def draw_figure(
     run: str | Path,
     figure: str = "policies",
     *,
-    rank: int | str = 1,
+    rank: int | str | None = None,
     manifest: str | Path | None = None,
     seed: int = 0,
     device: str = "cpu",
@@ -199,7 +199,8 @@ def draw_figure(
             one rank to the next), "mixers" (the same pairs under every mixer) or "transition"
             (the paper's figure: codes of a mild and of a severe picture, on held-out images).
         rank: Rank of the anchors: its position from 0, or as text its name or number, which
-            scales from 1 to 5 have of their own.
+            scales from 1 to 5 have of their own. None is the second; for "transition", whose
+            images the seed does not choose, the lowest that two images have.
         manifest: Data; what the run was trained on by default.
         seed: Decides which images are shown.
         device: Where to decode.
@@ -212,7 +213,7 @@ def draw_figure(
         )
     data = read_manifest(manifest or run_manifest(run))
     numbers = rank_numbers(data.meta.ranks)
-    rank = _position(rank, data.meta.ranks)
+    asked, rank = rank, _position(1 if rank is None else rank, data.meta.ranks)
     store = encode_split(run, manifest, device=device, cache=cache, progress=progress)
     engine = MixEngine.load(run, store.folder, device=device)
     training_rows(engine.model, data)
@@ -223,7 +224,7 @@ def draw_figure(
             data, held_out, engine.model.image_size, device=torch.device(device), cache=cache,
             progress=progress,
         )  # fmt: skip
-        return draw_transitions(engine.model, split)
+        return draw_transitions(engine.model, split, None if asked is None else rank)
     if rank == engine.num_ranks - 1:
         raise DisMixError(
             f"rank {numbers[rank]} has no neighbour above", column="--rank",
