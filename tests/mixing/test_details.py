@@ -28,6 +28,14 @@ from dismix.mixing.policy_draws import (
 )
 
 GREY_LEVEL = 2 / 255
+KILLED = (
+    "import os, signal, sys, pathlib; from dismix.mixing import encoding, filling; "
+    "filling._COMMIT_SECONDS = 0.0; "
+    "die = lambda text, done, total: "
+    "text == 'details' and done >= 12 and os.kill(os.getpid(), signal.SIGKILL); "
+    "encoding.encode_split(sys.argv[1], details=True, batch_size=4, "
+    "cache=pathlib.Path(sys.argv[2]), progress=die)"
+)
 MOST = 126 * GREY_LEVEL
 
 
@@ -156,19 +164,10 @@ def test_a_killed_writing_goes_on(tmp_path: Path) -> None:
     store = encode_split(run, details=True, cache=tmp_path / "cache")
     whole = (store.folder / DETAILS).read_bytes()
     (store.folder / DETAILS).unlink()
-    script = f"""
-import os, signal
-from dismix.mixing import filling
-from dismix.mixing.encoding import encode_split
-filling._COMMIT_SECONDS = 0.0
-def die(text, done, total):
-    if text == "details" and done >= 12:
-        os.kill(os.getpid(), signal.SIGKILL)
-encode_split({str(run)!r}, details=True, batch_size=4, cache={str(tmp_path / "cache")!r},
-             progress=die)
-"""
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", script], env=env, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, run, tmp_path / "cache"], env=env, check=False
+    )
     assert done.returncode == -signal.SIGKILL
     assert (store.folder / COUNT).is_file()
     assert not (store.folder / DETAILS).exists()

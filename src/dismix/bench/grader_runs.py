@@ -127,7 +127,8 @@ def build_mixer(
 
     if options.get("detail"):
         # Not every run wants them, and they are as large as the images.
-        encode_split(folder.generator_dir(spec["generator"]), device=device, details=True)
+        run = folder.generator_dir(spec["generator"])
+        warm.keep("details", run, lambda: encode_split(run, device=device, details=True))
     compiled = bool(options.pop("compiled", False))
     engine = warm.engine(folder, spec["generator"], str(shared["store"]), device, compiled)
     return create_mixer(name, num_ranks, engine=engine, **options)

@@ -6,7 +6,6 @@ weights of one that was never interrupted.
 """
 
 import json
-import math
 import time
 from pathlib import Path
 from typing import Any
@@ -27,10 +26,13 @@ SAVING_SHARE = 0.05
 
 
 class SavingTime:
-    """Tells when a checkpoint is due: the first at once, then so that saving stays cheap.
+    """Tells when a checkpoint is due: so seldom that saving stays cheap.
 
-    An epoch on a few hundred images may take a second, and writing its state a third of that;
-    a kill then costs the epochs since, seconds of work, which a resumed run does again.
+    An epoch on a few hundred images may take a second, and writing its state a good part of
+    that; a kill costs the epochs since, which a resumed run does again.
+
+    Args:
+        least: Seconds between two, and before the first; 0 saves at once.
 
     Example:
         >>> saving = SavingTime()
@@ -42,8 +44,9 @@ class SavingTime:
         False
     """
 
-    def __init__(self) -> None:
-        self._next = self._began = -math.inf
+    def __init__(self, least: float = 0.0) -> None:
+        self.least, self._began = least, time.monotonic()
+        self._next = self._began + least
 
     @property
     def due(self) -> bool:
@@ -55,7 +58,7 @@ class SavingTime:
 
     def __exit__(self, *_: object) -> None:
         ended = time.monotonic()
-        self._next = ended + (ended - self._began) / SAVING_SHARE
+        self._next = ended + max(self.least, (ended - self._began) / SAVING_SHARE)
 
 
 def save_training(

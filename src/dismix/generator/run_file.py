@@ -102,7 +102,7 @@ def claim(run: Path, described: dict[str, Any], resume: bool) -> None:
         raise DisMixError(
             "holds a run already" if path.is_file() else f"holds a run without its {RUN_FILE}",
             file=run,
-            cure=("" if resume else "add --resume, or ") + "choose another folder",
+            cure=("add --resume, or " if path.is_file() else "") + "choose another folder",
         )
     else:
         # Left by a run that was killed early and may have had other settings.

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from dismix.data.batches import Batch, Batches
 from dismix.data.transforms import augment, draw_augment
 from dismix.errors import DisMixError
+from dismix.generator.checkpoint import SavingTime
 from dismix.generator.health import stop_if_weights_broken
 from dismix.generator.images import SplitImages
 from dismix.generator.processes import agree, gathered_states
@@ -76,7 +77,7 @@ def run_training(
             # Nobody drew as this process before: it must not draw what the first one draws.
             reseed_mixer(training, process, training.epoch)
     log = RunLog(run, training.epoch, active=main)
-    saved = time.monotonic()
+    saving = SavingTime(save_seconds)
     settings, epochs = training.settings, training.settings.epochs
     with torch.random.fork_rng(devices=_cuda(accelerator.device)):
         for epoch in range(training.epoch, epochs):
@@ -93,9 +94,9 @@ def run_training(
             stop_if_weights_broken({"grader": training.grader}, f"after epoch {training.epoch}")
             log.write({"epoch": training.epoch, **metrics})
             training.other_mixers = gathered_states(training.mixer)[1:]
-            if main and (last or time.monotonic() - saved >= save_seconds):
-                save_state(training, run, loop.optimizer, loop.average)
-                saved = time.monotonic()
+            if main and (last or saving.due):
+                with saving:
+                    save_state(training, run, loop.optimizer, loop.average)
             accelerator.wait_for_everyone()
 
 

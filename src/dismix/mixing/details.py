@@ -11,8 +11,6 @@ decoder makes of the changed codes.
 Kept as one byte a value beside the codes, of the size of the images themselves.
 """
 
-from pathlib import Path
-
 import torch
 from torch import Tensor
 
@@ -89,7 +87,11 @@ def detail_of(images: Tensor, rebuilt: Tensor) -> Tensor:
         >>> bool((detail_of(image, torch.zeros(1, 2)) - image).abs().max() < 0.005)
         True
     """
-    return (images.float() - rebuilt.float()).div(_STEP).round().clamp(-127, 127) * _STEP
+    return _in_steps(images, rebuilt) * _STEP
+
+
+def _in_steps(images: Tensor, rebuilt: Tensor) -> Tensor:
+    return (images.float() - rebuilt.float()).div(_STEP).round().clamp(-127, 127)
 
 
 def write_details(
@@ -119,8 +121,7 @@ def write_details(
             codes = store.sources(torch.arange(start, stop), model).codes
             rebuilt = model.decode(codes).float().clamp(-1, 1)
         unit = to_unit(equalize(pixels) if equalized else pixels)
-        whole = (detail_of(unit, rebuilt) / _STEP).round().to(torch.int8)
-        return whole.cpu().numpy().tobytes()
+        return _in_steps(unit, rebuilt).to(torch.int8).cpu().numpy().tobytes()
 
     path = store.folder / DETAILS
     file = RecordFile(path, store.folder / COUNT, len(store), _record_bytes(model))
@@ -128,7 +129,7 @@ def write_details(
         return
     path.unlink(missing_ok=True)
     file.fill(make, batch_size, progress, "details")
-    Path(file.counted).unlink(missing_ok=True)
+    file.counted.unlink(missing_ok=True)
 
 
 def _record_bytes(model: Generator) -> int:
