@@ -428,3 +428,17 @@ def test_a_plan_asked_anew_keeps_what_it_had_finished(tmp_path):
     run_study(third, bench, cpu=True, minutes=0)
     run_study(first, bench, cpu=True)
     assert noted(bench) == {first.runs[0].id, second.runs[0].id}
+
+
+def test_details_are_made_for_the_runs_that_ask_for_them(smoke, tmp_path: Path) -> None:
+    _study, bench = smoke
+    made = {path.parents[2].name for path in bench.root.glob("generators/*/latents/*/codes.bin")}
+    assert made
+    assert not [*bench.root.glob("generators/*/latents/*/details.bin")]
+    factors = {"grader": ["ce"], "mixer": ["dismix"], "seed": [0]}
+    study, other = tiny_study(tmp_path, factors=factors, mixers={"dismix": {"detail": 1.0}})
+    found = run_study(study, other, cpu=True)
+    assert (found.failed, found.left) == (0, 0), found.errors
+    assert found.done == len(study.runs) > 0
+    assert [*other.root.glob("generators/*/latents/*/details.bin")]
+    assert all(r["config"]["mixer"]["options"]["detail"] == 1.0 for r in other.records())
