@@ -430,6 +430,17 @@ def test_a_plan_asked_anew_keeps_what_it_had_finished(tmp_path):
     assert noted(bench) == {first.runs[0].id, second.runs[0].id}
 
 
+def test_a_judge_is_trained_once_for_the_runs_that_ask_for_it(smoke, tmp_path: Path) -> None:
+    factors = {"grader": ["ce"], "mixer": ["dismix"], "seed": [0, 1]}
+    options = {"dismix": {"pool": 8, "judged": 0.5}}
+    study, bench = tiny_study(tmp_path, factors=factors, mixers=options)
+    found = run_study(study, bench, cpu=True)
+    assert (found.failed, found.left) == (0, 0), found.errors
+    assert len([*bench.root.glob("judges/*.safetensors")]) == 1
+    assert found.done == len(study.runs) == 2
+    assert not [*smoke[1].root.glob("judges/*")]
+
+
 def test_details_are_made_for_the_runs_that_ask_for_them(smoke, tmp_path: Path) -> None:
     _study, bench = smoke
     made = {path.parents[2].name for path in bench.root.glob("generators/*/latents/*/codes.bin")}

@@ -20,8 +20,9 @@ class Bright(Judge):
     def __init__(self, num_ranks: int = 5) -> None:
         super().__init__(num_ranks, "conv")
 
-    def expected_rank(self, images: torch.Tensor) -> torch.Tensor:
-        return (images.mean(dim=(1, 2, 3)) + 1) / 2 * (self.num_ranks - 1)
+    def probabilities(self, images: torch.Tensor) -> torch.Tensor:
+        rank = (images.mean(dim=(1, 2, 3)) + 1) / 2 * (self.num_ranks - 1)
+        return OrdinalTarget.from_rank(rank.clamp(0, self.num_ranks - 1), self.num_ranks).probs
 
 
 def test_the_nearest_of_every_rank_are_kept() -> None:
@@ -29,7 +30,8 @@ def test_the_nearest_of_every_rank_are_kept() -> None:
     shades = torch.tensor([0, 5, 20, 60, 120, 130, 190, 100], dtype=torch.uint8)
     images = shades.view(8, 1, 1, 1).expand(-1, 1, 32, 32)
     target = OrdinalTarget.from_labels([0, 0, 0, 0, 4, 4, 4, 4], 5)
-    assert Agreement(Bright(), 0.5).best(images, target, 4).tolist() == [0, 1, 5, 6]
+    chooser = Agreement(Bright(), 0.5)
+    assert chooser.best(chooser.read(images), target, 4).tolist() == [0, 1, 5, 6]
 
 
 def test_nearest_within_against_a_loop() -> None:
@@ -55,7 +57,8 @@ def test_a_pool_keeps_what_its_judge_agrees_with(toy_run: Path) -> None:
         chosen, judge = choosing.pool_block(3, 0), Bright()
         every = plain.maker.draw(32, [3, 0, 1])
         pictures, target = plain.maker.pictures(every), plain.maker.targets(every)
-        rows = Agreement(judge, 0.25).best(pictures, target, 8)
+        chooser = Agreement(judge, 0.25)
+        rows = chooser.best(chooser.read(pictures), target, 8)
         assert torch.equal(chosen.images, pictures[rows])
         assert torch.allclose(chosen.probs, target.probs[rows])
         assert len(chosen) == len(plain.pool_block(3, 0)) == 8
@@ -63,13 +66,31 @@ def test_a_pool_keeps_what_its_judge_agrees_with(toy_run: Path) -> None:
         assert set(choosing.state_dict()) == set(plain.state_dict())
 
 
+@pytest.mark.parametrize("keep", [1.0, 0.5])
+def test_labels_go_part_of_the_way_to_what_the_judge_sees(toy_run: Path, keep: float) -> None:
+    options = {"pool": 8, "p": 1.0, "seed": 0, "keep": keep, "judge": Bright()}
+    with (
+        DisMix.load(toy_run, **options) as asked,
+        DisMix.load(toy_run, judged=0.25, **options) as read,
+    ):
+        plain, half = asked.pool_block(3, 0), read.pool_block(3, 0)
+        assert torch.equal(plain.images, half.images)
+        seen = Bright().probabilities(plain.images.float() / 127.5 - 1)
+        assert torch.allclose(half.probs, 0.75 * plain.probs + 0.25 * seen, atol=1e-3)
+        assert not torch.allclose(half.probs, plain.probs, atol=1e-2)
+        assert torch.allclose(half.probs.sum(1), torch.ones(8))
+
+
 def test_what_is_missing_is_named(toy_run: Path) -> None:
-    with pytest.raises(DisMixError, match=r"no judge .* dismix mix quality"):
+    with pytest.raises(DisMixError, match=r"no judge to read .* dismix mix quality"):
         DisMix.load(toy_run, pool=8, keep=0.5)
     with pytest.raises(DisMixError, match="only mixes of the pool"):
         DisMix.load(toy_run, keep=0.5, judge=Bright())
-    with pytest.raises(DisMixError, match="2 is no share"):
-        DisMix.load(toy_run, pool=8, keep=2, judge=Bright())
+    with pytest.raises(DisMixError, match="only mixes of the pool"):
+        DisMix.load(toy_run, judged=0.5, judge=Bright())
+    for share in ("keep", "judged"):
+        with pytest.raises(DisMixError, match="2 is no share"):
+            DisMix.load(toy_run, pool=8, judge=Bright(), **{share: 2})
     with pytest.raises(DisMixError, match="judge reads 3 ranks"):
         DisMix.load(toy_run, pool=8, keep=0.5, judge=Bright(3))
 

@@ -10,11 +10,13 @@ from safetensors.torch import load_file
 from dismix.bench.artifacts import ensure_generator
 from dismix.bench.clock import Clock
 from dismix.bench.folder import BenchFolder
+from dismix.bench.generator_runs import judge_file
 from dismix.bench.memory import PeakMemory
 from dismix.bench.warm import Warm
 from dismix.data.draws import image_keys
 from dismix.data.manifest import Manifest
 from dismix.generator.images import SplitImages
+from dismix.generator.judge import Judge, ready_judge
 from dismix.graders.base import Grader, Grades
 from dismix.graders.checks import check_training
 from dismix.graders.evaluation import evaluate, grade_split
@@ -122,6 +124,7 @@ def build_mixer(
     name, options = spec["factors"]["mixer"], dict(spec["local"]["options"])
     if shared is None:
         return make_mixer(name, num_ranks, None, options)
+    from dismix.mixing.agreement import reads_mixes
     from dismix.mixing.encoding import encode_split
     from dismix.mixing.registry import create_mixer
 
@@ -129,9 +132,20 @@ def build_mixer(
         # Not every run wants them, and they are as large as the images.
         run = folder.generator_dir(spec["generator"])
         warm.keep("details", run, lambda: encode_split(run, device=device, details=True))
+    if "judge" not in options and reads_mixes(options):
+        options["judge"] = warm.keep(
+            "judges", (str(folder.root), spec["data"]), lambda: _judge(folder, spec, warm, device)
+        )
     compiled = bool(options.pop("compiled", False))
     engine = warm.engine(folder, spec["generator"], str(shared["store"]), device, compiled)
     return create_mixer(name, num_ranks, engine=engine, **options)
+
+
+def _judge(folder: BenchFolder, spec: Mapping[str, Any], warm: Warm, device: torch.device) -> Judge:
+    """Return the judge of these data, trained by whichever run comes first."""
+    file, size = judge_file(folder, spec["data"], None), spec["local"]["settings"]["size"]
+    with folder.lock(f"judge-{file.stem}"):
+        return ready_judge(file, warm.images(folder, spec["data"], "train", size, device), size)
 
 
 def _rows(mixer: Any, data: Manifest, spec: Mapping[str, Any], warm: Warm) -> Any:

@@ -24,8 +24,8 @@ from dismix.provenance import provenance
 T = TypeVar("T")
 #: Most things of each kind that are kept: a study goes through its data sets in turn.
 KEPT = {
-    "images": 18, "engines": 4, "details": 4, "manifests": 12, "backbones": 4, "rows": 24,
-    "seen": 256,
+    "images": 18, "engines": 4, "details": 4, "judges": 4, "manifests": 12, "backbones": 4,
+    "rows": 24, "seen": 256,
 }  # fmt: skip
 
 

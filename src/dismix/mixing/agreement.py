@@ -1,15 +1,23 @@
-"""Mixes kept only where an independent grader reads them as they are labelled.
+"""What an independent grader says about mixes: which are kept, and what they are labelled.
 
-A generator misses the asked rank now and then, and a wrong label teaches worse than none. More
-mixes are decoded than are needed, a judge (`dismix.generator.judge`, trained on the training split
-alone) reads all of them, and those are kept whose reading is nearest to their label. The choice is
-made among mixes of the same rank, so that ranks which are hard to read stay as frequent as they
-were drawn.
-The paper keeps every mix, and so does `DisMix` unless asked.
+A generator misses the asked rank now and then, and a wrong label teaches worse than none. A judge
+(`dismix.generator.judge`, trained on the training split alone) reads the decoded pictures, and
+
+- ``keep``: more mixes are decoded than are needed, and those are kept whose reading is nearest to
+  their label. The choice is made among mixes of the same rank, so that ranks which are hard to read
+  stay as frequent as they were drawn;
+- ``judged``: the label becomes a mean of what was asked for and of what the judge sees. Where both
+  agree nothing changes; where the picture shows another rank the label follows it part of the way.
+  A label by another network is also distillation (Hinton et al., 2015), so a comparison with mixers
+  that have no judge should say so.
+
+The paper keeps every mix as it is labelled, and so does `DisMix` unless asked.
 """
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,40 +26,68 @@ from dismix.data.transforms import to_unit
 from dismix.errors import DisMixError
 from dismix.generator.judge import JUDGE_FILE, Judge
 from dismix.labels import OrdinalTarget
+from dismix.mixing.pool import Pooled
 
 
 class Agreement:
-    """Chooses mixes by what a judge reads.
+    """Chooses and labels mixes by what a judge reads.
 
     Args:
         judge: A grader that took no part in training the generator.
-        keep: Share of the decoded mixes that is kept, above 0 and below 1.
+        keep: Share of the decoded mixes that is kept, above 0; 1 keeps all.
+        judged: Share of the judge's reading in a mix's label, 0 to 1.
     """
 
-    def __init__(self, judge: Judge, keep: float) -> None:
-        if not 0 < keep < 1:
-            raise DisMixError(
-                f"{keep:g} is no share", column="keep", cure="give 0 to 1, or leave it"
-            )
-        self.judge, self.keep = judge.eval().requires_grad_(False), keep
+    def __init__(self, judge: Judge, keep: float = 1.0, judged: float = 0.0) -> None:
+        for name, share, right in (
+            ("keep", keep, 0 < keep <= 1),
+            ("judged", judged, 0 <= judged <= 1),
+        ):
+            if not right:
+                raise DisMixError(
+                    f"{share:g} is no share", column=name, cure="give 0 to 1, or leave it"
+                )
+        self.judge = judge.eval().requires_grad_(False)
+        self.keep, self.judged = keep, judged
 
     def candidates(self, count: int) -> int:
         """Return how many mixes are decoded for ``count`` that are kept."""
         return math.ceil(count / self.keep)
 
-    def best(self, images: Tensor, target: OrdinalTarget, count: int) -> Tensor:
+    def applied(self, made: Pooled, count: int) -> Pooled:
+        """Return ``count`` of the decoded mixes, labelled.
+
+        Args:
+            made: Mixes on the judge's device, with the labels that were asked for.
+            count: How many to keep.
+        """
+        seen = self.read(made.images).to(made.probs)
+        if self.keep < 1:
+            rows = self.best(seen, OrdinalTarget.from_probs(made.probs), count)
+            made, seen = made[rows], seen[rows.to(seen.device)]
+        if self.judged > 0:
+            mixed = (1 - self.judged) * made.probs + self.judged * seen
+            made = Pooled(made.images, mixed, made.fell_back)
+        return made
+
+    def read(self, images: Tensor) -> Tensor:
+        """Return what the judge sees: laws (N, C) of images (N, channels, H, W), uint8."""
+        kind = images.device.type
+        with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda"):
+            parts = [self.judge.probabilities(to_unit(part)) for part in torch.split(images, 256)]
+        return torch.cat(parts).float()
+
+    def best(self, seen: Tensor, target: OrdinalTarget, count: int) -> Tensor:
         """Return the rows (count,) of the mixes that are kept, in order.
 
         Args:
-            images: (N, channels, H, W) uint8, on the judge's device.
+            seen: (N, C) what the judge sees.
             target: Their N labels.
             count: How many to keep.
         """
-        kind = images.device.type
-        with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda"):
-            parts = [self.judge.expected_rank(to_unit(part)) for part in torch.split(images, 256)]
-        away = (torch.cat(parts).float().cpu() - target.rank.cpu()).abs()
-        return nearest_within(away, target.rank.cpu().round().long(), count)
+        asked = target.rank.cpu()
+        away = (OrdinalTarget.from_probs(seen.cpu()).rank - asked).abs()
+        return nearest_within(away, asked.round().long(), count)
 
 
 def nearest_within(away: Tensor, groups: Tensor, count: int) -> Tensor:
@@ -75,27 +111,43 @@ def nearest_within(away: Tensor, groups: Tensor, count: int) -> Tensor:
     return place.argsort(stable=True)[:count].sort().values
 
 
+def reads_mixes(options: Mapping[str, Any]) -> bool:
+    """Tell whether DisMix with such options needs a judge.
+
+    Example:
+        >>> reads_mixes({"keep": 0.5}), reads_mixes({"judged": 0.5}), reads_mixes({"keep": 1})
+        (True, True, False)
+    """
+    return bool(options.get("keep", 1) != 1 or options.get("judged", 0) != 0)
+
+
 def load_agreement(
-    judge: str | Path | Judge | None, keep: float, run: str | Path | None, num_ranks: int
+    judge: str | Path | Judge | None,
+    run: str | Path | None,
+    num_ranks: int,
+    *,
+    keep: float = 1.0,
+    judged: float = 0.0,
 ) -> Agreement:
-    """Return what chooses mixes, with the judge that is given or that lies in the run.
+    """Return what chooses and labels mixes, with the judge that is given or lies in the run.
 
     Args:
         judge: A judge or its file; None takes the run's.
-        keep: See `Agreement`.
         run: Run folder of the generator.
         num_ranks: C of the generator.
+        keep: See `Agreement`.
+        judged: See `Agreement`.
     """
     if isinstance(judge, Judge):
         judge.require_ranks(num_ranks)
-        return Agreement(judge, keep)
+        return Agreement(judge, keep, judged)
     file = judge or (None if run is None else Path(run) / JUDGE_FILE)
     if file is None or not Path(file).is_file():
         raise DisMixError(
-            "there is no judge to choose mixes by",
+            "there is no judge to read mixes",
             file=file,
             cure=f"dismix mix quality RUN -o quality.html --judge RUN/{JUDGE_FILE} trains one",
         )
     found = Judge.load(file)
     found.require_ranks(num_ranks, file)
-    return Agreement(found, keep)
+    return Agreement(found, keep, judged)

@@ -26,7 +26,7 @@ from dismix.data.transforms import augment, draw_augment, to_unit
 from dismix.errors import DisMixError
 from dismix.generator.judge import Judge
 from dismix.labels import OrdinalTarget
-from dismix.mixing.agreement import load_agreement
+from dismix.mixing.agreement import load_agreement, reads_mixes
 from dismix.mixing.base import Draws, Mixer, ModelAccess, Targets
 from dismix.mixing.dismix_draws import DisMixDraws, turned
 from dismix.mixing.engine import MixEngine
@@ -69,6 +69,8 @@ class DisMix(Mixer):
         pool_dir: Keep the pool in files below this folder instead of on the device.
         keep: Share of the pool's decoded mixes that is kept: those that a judge reads as they are
             labelled (`dismix.mixing.agreement`); 1 keeps all.
+        judged: Share of what the judge reads in the labels of the pool's mixes; 0 labels them by
+            their sources alone.
         judge: That judge or its file; None is ``judge.safetensors`` in the run folder.
         compiled: Compile the decoder.
         **options: See :class:`~dismix.mixing.base.Mixer`; ``pairing`` has no effect.
@@ -104,15 +106,19 @@ class DisMix(Mixer):
         reuse: int = 4,
         pool_dir: str | Path | None = None,
         keep: float = 1.0,
+        judged: float = 0.0,
         judge: str | Path | Judge | None = None,
         compiled: bool = False,
         **options: Any,
     ) -> None:
         if not isinstance(flips, Sequence) or len(flips) != 2:
             raise DisMixError(f"flips is {flips!r}", cure="give two chances, as (0.5, 0.5)")
-        if keep != 1 and not pool:
+        asked = {"keep": keep, "judged": judged}
+        if reads_mixes(asked) and not pool:
             raise DisMixError(
-                "only mixes of the pool can be chosen", column="keep", cure="give pool=1024"
+                "only mixes of the pool are read by a judge",
+                column="keep" if keep != 1 else "judged",
+                cure="give pool=1024",
             )
         if engine is None:
             if run is None:
@@ -124,7 +130,9 @@ class DisMix(Mixer):
         given = policies if isinstance(policies, str) else tuple(policies)
         settings = MixSettings(given, alpha, labels, ranks, balanced, detail)
         # Within a list, so that the generator stays out of state_dict and of the optimizer.
-        chooser = None if keep == 1 else load_agreement(judge, keep, engine.run, engine.num_ranks)
+        chooser = None
+        if reads_mixes(asked):
+            chooser = load_agreement(judge, engine.run, engine.num_ranks, **asked)
         self._maker = [MixMaker(engine, settings, chooser)]
         self.turn, self.flips, self.max_degrees = turn, flips, max_degrees
         self.norm = Normalisation(mean, std)

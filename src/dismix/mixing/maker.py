@@ -94,7 +94,7 @@ class MixMaker:
     Args:
         engine: Generator and stored codes.
         settings: See `MixSettings`.
-        chooser: Says which mixes of a block are kept; None keeps all.
+        chooser: Chooses and labels the mixes of a block; None keeps all as they are asked for.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class MixMaker:
         mixes = self.draw(drawn, seeds)
         images, target = self.pictures(mixes, stopped), self.targets(mixes)
         made = Pooled(images, target.probs.to(images.device), ~mixes.choices.adjacent)
-        return made if self.chooser is None else made[self.chooser.best(images, target, count)]
+        return made if self.chooser is None else self.chooser.applied(made, count)
 
     def to(self, device: torch.device | str) -> None:
         """Move the generator, and who chooses."""
