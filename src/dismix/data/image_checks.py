@@ -161,18 +161,35 @@ def _alike_findings(
     """Say once that pictures with soft labels resemble others: of mixes that is no mistake."""
     if not groups:
         return
-    members = [row for rows, _ in groups for row in rows if sheet.soft[row]]
+    # One of several identical files is compared with other pictures: it may stand in two groups.
+    members = sorted({row for rows, _ in groups for row in rows if sheet.soft[row]})
     lines = tuple(int(sheet.lines[row]) for row in members)
     rows, twins = groups[0]
+    count = _parted([rows for rows, _ in groups])
     first = " and ".join(names[row] for row in rows[:2])
     alike = _ALIKE[twins.kind].format(twins.similarity)
     yield Finding(
         "note", "alike",
         f"{len(members)} of {int(sheet.soft.sum())} images with soft labels look like another image"
-        f" of their split ({len(groups)} groups); {first} {alike}",
+        f" of their split ({count} group{'' if count == 1 else 's'}); {first} {alike}",
         lines, tuple(names[row] for row in members),
         "mixes may resemble each other, but such ones add little",
     )  # fmt: skip
+
+
+def _parted(groups: Sequence[Sequence[int]]) -> int:
+    """Return how many groups are left when those that share a member are one.
+
+    Example:
+        >>> _parted([[0, 1], [1, 2], [3, 4]])
+        2
+    """
+    parts: list[set[int]] = []
+    for group in groups:
+        touched = [part for part in parts if not part.isdisjoint(group)]
+        parts = [part for part in parts if part.isdisjoint(group)]
+        parts.append(set(group).union(*touched))
+    return len(parts)
 
 
 def _twin_finding(
