@@ -4,7 +4,7 @@ Rows are stratified by what a user has: the majority of their votes, or the grad
 voted. A true grade beside votes (simulated annotators) is never looked at, and validation rows
 are scored against their votes likewise. Files with the same bytes stay together, as groups do.
 All draws hang on image and group names, so the order of the rows does not matter, nor does the
-folder the data lie in.
+folder the data lie in. Mixes are never dealt: they show parts of their sources.
 """
 
 import warnings
@@ -20,6 +20,7 @@ from scipy.sparse.csgraph import connected_components
 
 from dismix.data.draws import drawn_order, image_keys
 from dismix.data.manifest import SPLITS, Manifest, make_manifest
+from dismix.data.mixed_rows import refuse_mixes
 from dismix.data.stratify import choose_groups
 from dismix.data.twins import find_identical
 from dismix.errors import DisMixError
@@ -230,6 +231,7 @@ def _moved(
 
 
 def _rows(manifest: Manifest, *splits: str) -> NDArray[np.int64]:
+    refuse_mixes(manifest)
     rows = np.flatnonzero(manifest.table["split"].isin(splits).to_numpy(dtype=bool))
     if not len(rows):
         raise DisMixError(
