@@ -8,6 +8,7 @@ import numpy as np
 from dismix.data.decode import SKIP
 from dismix.data.findings import Finding, Level
 from dismix.data.looks import Look, look_at_all
+from dismix.data.spelling import as_on_disk
 from dismix.data.table_checks import Sheet
 from dismix.data.twins import Twins, find_twins
 from dismix.progress import Progress
@@ -43,7 +44,7 @@ def image_findings(
     # An image listed twice is a problem of the table, not a twin of itself.
     listed = {name: row for row, name in reversed(list(enumerate(names))) if name}
     rows = sorted(listed.values())
-    paths = [sheet.root / names[row] for row in rows]
+    paths = [as_on_disk(sheet.root / names[row]) for row in rows]
     looks = look_at_all(paths, progress=progress)
     findings = list(_unreadable(sheet, names, rows, looks))
     findings += _size_findings(looks)
@@ -66,7 +67,7 @@ def _unreadable(
         if look.error is None:
             continue
         line, name = int(sheet.lines[row]), names[row]
-        path = sheet.root / name
+        path = as_on_disk(sheet.root / name)
         code = "unreadable-image" if path.exists() else "missing-image"
         code = "missing-package" if look.lacks_package else code
         cure = look.cure.replace(SKIP, _DROP) if path.exists() else _near_file(path)

@@ -46,6 +46,7 @@ from dismix.data.manifest_meta import (
     refuse_bad_ranks,
     write_meta,
 )
+from dismix.data.spelling import as_on_disk
 from dismix.data.validate import Problem, first_problem, grade_problems, normalise
 from dismix.errors import DisMixError
 from dismix.registry import near_names
@@ -115,8 +116,8 @@ class Manifest:
 
     @cached_property
     def image_paths(self) -> list[Path]:
-        """Absolute paths of the images."""
-        return [self.root / p for p in self.table["image"]]
+        """Absolute paths of the images, accents as in the names of the files."""
+        return [as_on_disk(self.root / p) for p in self.table["image"]]
 
     @property
     def has_votes(self) -> NDArray[np.bool_]:
