@@ -221,6 +221,35 @@ def test_own_names_appear_in_messages(tmp_path: Path) -> None:
         table.read(path, image="id", grade="Levle")
 
 
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ("a.png,p1,train,ann,0\n,p2,train,ann,1\n", "row 3, column 'ID': is empty"),
+        ("a.png,p1,train,ann,0\nb.png,p2,later,ann,1\n", "row 3, column 'Set': unknown split"),
+        ("a.png,p1,train,ann,0\nb.png,p1,test,ann,1\n", "row 3, column 'Patient': group 'p1'"),
+        ("a.png,p1,train,ann,0\nb.png,p2,test,,1\n", "row 3, column 'Reader': is empty"),
+        ("a.png,p1,train,ann,0\na.png,p2,train,bob,1\n", "row 3, column 'Patient': the rows for"),
+        ("a.png,p1,train,ann,0\na.png,p1,train,ann,1\n", "row 3, column 'Level': the votes of"),
+    ],
+)
+def test_mistakes_are_told_by_the_columns_of_the_table(
+    tmp_path: Path, rows: str, words: str
+) -> None:
+    path = save(tmp_path, "ID,Patient,Set,Reader,Level\n" + rows)
+    own = {"image": "ID", "group": "Patient", "split": "Set", "annotator": "Reader"}
+    with pytest.raises(DisMixError, match=words):
+        table.read(path, grade="Level", **own)
+
+
+def test_an_image_listed_twice_or_missing_is_told_by_its_column(tmp_path: Path) -> None:
+    path = save(tmp_path, "ID,Level\na.png,0\na.png,1\n")
+    with pytest.raises(DisMixError, match=r"row 3, column 'ID': 'a.png' is listed a second time"):
+        table.read(path, image="ID", grade="Level")
+    path = save(tmp_path, "ID,Level\na.png,0\nb.png,1\n")
+    with pytest.raises(DisMixError, match="row 2, column 'ID': no such image"):
+        read_source(path, image="ID", grade="Level")
+
+
 def test_a_column_in_the_way_is_kept(tmp_path: Path) -> None:
     path = save(tmp_path, "image,file,grade,level\nx,a.png,9,0\ny,b.png,9,1\n")
     manifest = table.read(path, image="file", grade="level")

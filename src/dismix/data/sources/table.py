@@ -6,7 +6,8 @@ begin with numbers, a number is the one in a name. Nothing is shifted silently: 
 lowest grade is 1 is refused until ``first_rank`` says what 1 means.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,8 +101,9 @@ def read(
         {"image": image, "split": split, "group": group, "grade": grade, "annotator": annotator},
         annotators,
     )
-    table = _renamed(table, renames, lines, path)
     shown = {new: old for old, new in renames.items()}
+    with _own_names(shown):
+        table = _renamed(table, renames, lines, path)
     scale = _Scale(tuple(ranks), first_rank)
     # Before the pivot of the long form, while each vote still has a line of its own.
     for column in [c for c in table.columns if c == "grade" or c in vote_columns(table)]:
@@ -116,7 +118,8 @@ def read(
     table, lines, left_out = _graded(table, lines, path, shown, skip=skip_ungraded)
     if "annotator" in table:
         named = [c for c in table.columns if c not in KEYS and not c.startswith("Unnamed")]
-        table, lines = _pivoted(table, lines, path, scale)
+        with _own_names(shown):
+            table, lines = _pivoted(table, lines, path, scale)
         left_out += _by_vote_note([c for c in named if c not in table])
     names = tuple(ranks) or _numbered(table, scale, path, shown)
     table["image"] = [_image(name, images, suffix) for name in table["image"]]
@@ -130,7 +133,22 @@ def read(
         source="table",
         notes="; ".join([f"from {path.name}", *left_out]),
     )
-    return make_manifest(table, meta, path.parent, path=path, lines=lines)
+    with _own_names(shown):
+        return make_manifest(table, meta, path.parent, path=path, lines=lines)
+
+
+@contextmanager
+def _own_names(shown: Mapping[str, str]) -> Iterator[None]:
+    """Let errors name columns as the table does: the manifest's names are not in it."""
+    try:
+        yield
+    except DisMixError as error:
+        own = shown.get(error.column or "")
+        if own is None:
+            raise
+        raise DisMixError(
+            error.problem, file=error.file, row=error.row, column=own, cure=error.cure
+        ) from None
 
 
 def recognises(root: Path) -> bool:
