@@ -250,6 +250,33 @@ def test_an_image_listed_twice_or_missing_is_told_by_its_column(tmp_path: Path) 
         read_source(path, image="ID", grade="Level")
 
 
+@pytest.mark.parametrize(
+    ("text", "options", "words"),
+    [
+        ("ID,Level\na,0\nb,1\nc,2\nd,99\n", {"grade": "Level"}, "row 5, column 'Level': 99 is far"),
+        ("ID,Level\na,1\nb,2\nc,9\n", {"grade": "Level", "first_rank": 1}, "9 is .* grade, 2; le"),
+        ("ID,A,B\na,0,1\nb,1,\nc,2,99\n", {"annotators": ("A", "B")}, "row 4, column 'B': 99 is"),
+        (
+            "ID,Who,Level\na,x,0\na,y,1\nb,x,1\nb,y,99\n",
+            {"annotator": "Who", "grade": "Level"}, "row 5, column 'Level': 99 is far",
+        ),
+    ],
+)  # fmt: skip
+def test_a_code_for_a_missing_grade_makes_no_ranks(
+    tmp_path: Path, text: str, options: dict[str, object], words: str
+) -> None:
+    with pytest.raises(DisMixError, match=words) as caught:
+        table.read(save(tmp_path, text), image="ID", **options)
+    assert "leave the cell empty if" in str(caught.value)
+
+
+def test_sparse_scales_are_taken_and_listed_ranks_believed(tmp_path: Path) -> None:
+    sparse = save(tmp_path, "image,grade\n" + "".join(f"{g}.png,{g}\n" for g in (0, 1, 3, 6, 8)))
+    assert len(table.read(sparse).meta.ranks) == 9
+    told = save(tmp_path, "image,grade\na,0\nb,50\nc,100\n")
+    assert table.read(told, ranks=("0", "50", "100")).grades.tolist() == [0, 1, 2]
+
+
 def test_a_column_in_the_way_is_kept(tmp_path: Path) -> None:
     path = save(tmp_path, "image,file,grade,level\nx,a.png,9,0\ny,b.png,9,1\n")
     manifest = table.read(path, image="file", grade="level")

@@ -22,6 +22,7 @@ from dismix.data.manifest import VOTE_PREFIX, Manifest, ManifestMeta, make_manif
 from dismix.data.rank_names import own_numbers
 from dismix.data.sources.base import SOURCES, Source, is_image, parse_rank
 from dismix.data.ungraded import left_out_note, ungraded_cure, ungraded_rows
+from dismix.data.validate import jump_problems
 from dismix.errors import DisMixError
 from dismix.registry import near_names
 
@@ -114,6 +115,9 @@ def read(
             if (name,) != tuple(annotators) or "grade" not in table:
                 raise
             raise _names_people(error, name) from None
+    if not ranks:
+        with _own_names(shown):
+            _refuse_jump(table, scale, lines, path)
     # Before the pivot too: labelling tools list waiting images without an annotator.
     table, lines, left_out = _graded(table, lines, path, shown, skip=skip_ungraded)
     if "annotator" in table:
@@ -280,6 +284,17 @@ def _ranks(
         for cell, line in zip(cells, lines, strict=True)
     ]
     return pd.Series(values, index=cells.index, dtype="Int64")
+
+
+def _refuse_jump(table: pd.DataFrame, scale: _Scale, lines: NDArray[np.int64], path: Path) -> None:
+    """Raise for a number that looks like a code for "not graded" and would make many ranks."""
+    wide = "annotator" not in table
+    columns = [c for c in table.columns if c == "grade" or (wide and c in vote_columns(table))]
+    for problem in jump_problems(table[columns], scale.words):
+        row = None if problem.row is None else int(lines[problem.row])
+        raise DisMixError(
+            problem.message, file=path, row=row, column=problem.column, cure=problem.cure
+        )
 
 
 def _names_people(error: DisMixError, column: str) -> DisMixError:
