@@ -317,3 +317,16 @@ def test_photographs_with_soft_labels_are_split() -> None:
     table = pd.DataFrame({"image": [f"{i}.png" for i in range(20)], "prob_0": [0.9, 0.2] * 10})
     soft = make_manifest(table.assign(prob_1=[0.1, 0.8] * 10), None, ".")
     assert (split_validation(soft, 0.2, seed=0).table["split"] == "val").sum() == 4
+
+
+def test_notes_say_what_was_done() -> None:
+    # One group a rank: nothing can be moved.
+    whole = manifest_of([10, 10], groups=["a"] * 10 + ["b"] * 10)
+    with pytest.warns(UserWarning, match="a single group of images holds rank"):
+        split = split_validation(whole, 0.5, seed=3)
+    assert not (split.table["split"] == "val").any()
+    assert split.meta.notes == "validation 0 of 20 train images (50% asked), seed 3"
+    assert merge_splits(whole, {"val": "train"}).meta.notes == ""
+    assert merge_splits(manifest_of([3, 3], test=2), {"test": "train"}).meta.notes == (
+        "merged test into train"
+    )
