@@ -204,6 +204,19 @@ def test_mixes_that_look_alike_are_one_note(tmp_path: Path) -> None:
     assert not report.of("twin", "twin-conflict", "leak")
 
 
+def test_mixes_alike_in_two_ways_are_counted_once(tmp_path: Path) -> None:
+    y, x = np.mgrid[0:96, 0:96]
+    wave = np.sin(x / 5 + np.sin(y / 7)) * 60 + np.cos(y / 3 + x / 11) * 40 + 120
+    # Two identical files, and a darker copy: a group of bytes and a group of pictures.
+    for name, pixels in (("a.png", wave), ("b.png", wave), ("c.png", wave * 0.8 + 10)):
+        Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / name)
+    rows = "".join(f"{name}.png,train,,0,0.5,0.5\n" for name in "abc")
+    alike = only(check_path(save(tmp_path, SOFT + rows)), "alike")
+    assert "3 of 3 images with soft labels" in alike.message
+    assert "(1 group)" in alike.message
+    assert alike.rows == (2, 3, 4)
+
+
 def test_a_mix_like_a_test_image_and_photographs_alike_are_still_named(tmp_path: Path) -> None:
     pictures(tmp_path, ["a.png", "b.png"])
     for name, source in {"a1.png": "a.png", "b1.png": "b.png", "b2.png": "b.png"}.items():

@@ -101,18 +101,32 @@ def test_16_bit_tiff_of_either_byte_order_and_polarity() -> None:
     assert white_is_zero.tolist() == [[255, 248], [156, 0]]
 
 
-def test_float_and_wide_integers_map_their_own_range() -> None:
-    values = np.array([[-2.0, 0.0, 2.0, np.nan, np.inf]], np.float32)
+def test_float_pixels_map_nought_to_one_in_every_image() -> None:
+    values = np.array([[0.0, 0.25, 0.5, np.nan, np.inf]], np.float32)
     data = encoded(Image.fromarray(values), "TIFF")
-    assert decode_image(data)[0, :, 0].tolist() == [0, 128, 255, 0, 0]
-    wide = np.array([[-100, 0, 100]], np.int32)
-    assert decode_image(encoded(Image.fromarray(wide), "TIFF"))[0, :, 0].tolist() == [0, 128, 255]
+    assert decode_image(data)[0, :, 0].tolist() == [0, 64, 128, 0, 0]
+    rounded = np.array([[-1e-5, 1.0001]], np.float32)
+    assert decode_image(encoded(Image.fromarray(rounded), "TIFF"))[0, :, 0].tolist() == [0, 255]
     narrow = np.array([[0, 257, 65535]], np.int32)
     assert decode_image(encoded(Image.fromarray(narrow), "TIFF"))[0, :, 0].tolist() == [0, 1, 255]
-    flat = np.full((2, 2), 3.5, np.float32)
-    assert decode_image(encoded(Image.fromarray(flat), "TIFF")).max() == 0
     empty = np.full((2, 2), np.nan, np.float32)
     assert decode_image(encoded(Image.fromarray(empty), "TIFF")).max() == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (np.array([[-2.0, 0.5]], np.float32), "floating-point pixels run from -2 to 0.5, not wit"),
+        (np.array([[0.0, 255.0]], np.float32), "floating-point pixels run from 0 to 255, not wit"),
+        (np.array([[-1024, 3071]], np.int32), "pixels run from -1024 to 3071, not within 0 to 655"),
+    ],
+)
+def test_pixels_without_a_scale_that_images_share_are_refused(
+    values: np.ndarray, words: str
+) -> None:
+    with pytest.raises(DisMixError, match=words) as caught:
+        decode_image(encoded(Image.fromarray(values), "TIFF"))
+    assert "export all images by one scale" in str(caught.value)
 
 
 def test_transparency_is_laid_on_black() -> None:
@@ -192,11 +206,25 @@ def test_exif_orientation_of_jpegs(near_size: int | None) -> None:
     assert np.abs(upright.astype(int) - expected).mean() < 3
 
 
-def test_of_several_frames_the_first_is_taken() -> None:
+def test_files_of_several_pages_are_refused() -> None:
     frames = [Image.fromarray(np.full((6, 5, 3), value, np.uint8)) for value in (10, 200)]
-    for kind, options in (("TIFF", {}), ("WEBP", {"lossless": True}), ("PNG", {})):
+    for kind, noun, options in (
+        ("TIFF", "pages", {}), ("WEBP", "frames", {"lossless": True}), ("PNG", "frames", {}),
+    ):  # fmt: skip
         data = encoded(frames[0], kind, save_all=True, append_images=frames[1:], **options)
-        assert (decode_image(data) == 10).all(), kind
+        with pytest.raises(DisMixError, match=rf"holds 2 {noun}.*write that one into a file"):
+            decode_image(data)
+
+
+def test_smaller_copies_in_a_file_are_no_pages() -> None:
+    large, small = (Image.fromarray(np.full((n, n, 3), n, np.uint8)) for n in (8, 4))
+    # As slide scanners mark them: NewSubfileType 1.
+    small.encoderinfo = {"tiffinfo": {254: 1}}
+    pyramid = decode_image(encoded(large, "TIFF", save_all=True, append_images=[small]))
+    assert pyramid.shape == (8, 8, 3)
+    assert (pyramid == 8).all()
+    photo = encoded(large, "MPO", save_all=True, append_images=[small], quality=95)
+    assert decode_image(photo).shape == (8, 8, 3)
 
 
 def png_bomb(width: int, height: int) -> bytes:

@@ -119,15 +119,15 @@ def test_colour_and_palette(tmp_path: Path) -> None:
     assert decode_image(saved(indexed, tmp_path)).tolist() == [[[0, 1, 0], [255, 2, 0]]]
 
 
-def test_of_several_frames_the_first_is_taken(tmp_path: Path) -> None:
+def test_files_of_several_frames_are_refused(tmp_path: Path) -> None:
     frames = np.stack([np.full((5, 4), v, np.uint8) for v in (10, 99, 200)])[..., None]
     ds = dataset(frames, NumberOfFrames=3)
-    assert (decode_image(saved(ds, tmp_path)) == 10).all()
+    with pytest.raises(DisMixError, match="holds 3 frames, and nothing says which one was graded"):
+        decode_image(saved(ds, tmp_path))
 
 
 def test_window_of_enhanced_files_is_found(tmp_path: Path) -> None:
-    frames = np.stack([np.full((5, 4), v, np.uint16) for v in (100, 200)])[..., None]
-    ds = dataset(frames, NumberOfFrames=2)
+    ds = dataset(np.full((5, 4), 100, np.uint16), NumberOfFrames=1)
     voi, group = Dataset(), Dataset()
     voi.WindowCenter, voi.WindowWidth = "100.5", "201"
     group.FrameVOILUTSequence = Sequence([voi])

@@ -44,6 +44,11 @@ def test_laws_alone_are_enough(tmp_path: Path) -> None:
     assert manifest.target().rank.tolist() == [1.75, 0.5]
 
 
+def test_laws_beside_a_grade_column_that_is_empty(tmp_path: Path) -> None:
+    alone = table().drop(columns=["annotator_1"]).iloc[[0, 2]].assign(grade="")
+    assert make_manifest(alone, None, tmp_path).num_ranks == 3
+
+
 @pytest.mark.parametrize(
     ("row", "column", "value", "words"),
     [

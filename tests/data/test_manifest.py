@@ -337,3 +337,21 @@ def test_columns_about_annotators_are_no_votes_in_the_long_form(tmp_path):
     manifest = read_manifest(file)
     assert sorted(manifest.annotators) == ["ann", "bob"]
     assert manifest.num_ranks == 3
+
+
+def test_a_code_for_a_missing_grade_makes_no_ranks(tmp_path):
+    path = tmp_path / "m.csv"
+    path.write_text("image,grade\na.png,0\nb.png,1\nc.png,99\n")
+    with pytest.raises(DisMixError, match="row 4, column 'grade': 99 is far above the next"):
+        read_manifest(path)
+    path.write_text("image,annotator,grade\na,x,0\na,y,1\nb,x,1\nb,y,99\n")
+    with pytest.raises(DisMixError, match="row 5, column 'grade': 99 is far above the next"):
+        read_manifest(path)
+    # Whoever lists the ranks is believed.
+    (tmp_path / "m.meta.json").write_text(json.dumps({"ranks": [str(r) for r in range(100)]}))
+    assert read_manifest(path).num_ranks == 100
+
+
+def test_a_rank_has_a_name():
+    with pytest.raises(DisMixError, match="a rank has an empty name"):
+        make_manifest(pd.DataFrame({"image": ["a"], "grade": [0]}), ManifestMeta(("a", "")), ".")

@@ -295,3 +295,38 @@ def test_files_with_the_same_bytes_stay_together(tmp_path):
         split = split_validation(manifest, 0.2, seed=seed).table["split"].to_numpy()
         assert (split[0::2] == split[1::2]).all()
         assert (split == "val").sum() == 8
+
+
+@pytest.mark.parametrize("originals", [True, False])
+def test_mixes_are_not_split(tmp_path: Path, originals: bool) -> None:
+    mixes = pd.DataFrame({"image": ["m0.png", "m1.png"], "split": "train", "policy": "order_swap"})
+    mixes = mixes.assign(prob_0=0.5, prob_1=0.5)
+    photographs = pd.DataFrame({"image": [f"{i}.png" for i in range(20)], "grade": [0, 1] * 10})
+    table = pd.concat([photographs.assign(split="train"), mixes]) if originals else mixes
+    write_manifest(make_manifest(table, None, tmp_path), tmp_path / "m.csv")
+    data = read_manifest(tmp_path / "m.csv")
+    told = rf"m.csv: 2 of {len(table)} images are mixes.* leaks; split the manifest that they were"
+    for cut in (split_validation, split_test, scarcity_subset):
+        with pytest.raises(DisMixError, match=told):
+            cut(data, 0.5, seed=0)
+    with pytest.raises(DisMixError, match=told):
+        k_fold(data, 2, seed=0)
+
+
+def test_photographs_with_soft_labels_are_split() -> None:
+    table = pd.DataFrame({"image": [f"{i}.png" for i in range(20)], "prob_0": [0.9, 0.2] * 10})
+    soft = make_manifest(table.assign(prob_1=[0.1, 0.8] * 10), None, ".")
+    assert (split_validation(soft, 0.2, seed=0).table["split"] == "val").sum() == 4
+
+
+def test_notes_say_what_was_done() -> None:
+    # One group a rank: nothing can be moved.
+    whole = manifest_of([10, 10], groups=["a"] * 10 + ["b"] * 10)
+    with pytest.warns(UserWarning, match="a single group of images holds rank"):
+        split = split_validation(whole, 0.5, seed=3)
+    assert not (split.table["split"] == "val").any()
+    assert split.meta.notes == "validation 0 of 20 train images (50% asked), seed 3"
+    assert merge_splits(whole, {"val": "train"}).meta.notes == ""
+    assert merge_splits(manifest_of([3, 3], test=2), {"test": "train"}).meta.notes == (
+        "merged test into train"
+    )

@@ -1,6 +1,7 @@
 """The evaluation of a run: its numbers against slow ones, its file, its mistakes."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -199,3 +200,18 @@ def test_images_that_were_learned_are_told(small_run, tmp_path) -> None:
             small_run.run, tmp_path / "e.json", manifest=small_run.data / "leaked.csv",
             judge_epochs=0, device="cpu",
         )  # fmt: skip
+
+
+def test_without_the_weights_of_vgg16_it_goes_on_and_says_so(
+    small_run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("DISMIX_WEIGHTS", str(tmp_path))
+    run = Path(shutil.copytree(small_run.run, tmp_path / "run"))
+    # As for larger pictures, whose judge is VGG16.
+    monkeypatch.setattr("dismix.generator.evaluation.SMALL", 8)
+    with pytest.warns(UserWarning, match=r"no judge reads.* not found; put .*DISMIX_WEIGHTS"):
+        found = evaluate_generator(run, device="cpu")
+    assert "judge" not in found
+    assert "lpips" not in found["reconstruction"]
+    assert "LPIPS - (`dismix doctor`)" in summary(found)

@@ -10,7 +10,9 @@ from torch import Tensor
 from dismix._compat import import_torchvision
 from dismix.errors import DisMixError
 from dismix.generator import perceptual
+from dismix.generator.judge import Judge
 from dismix.generator.perceptual import LPIPS, WEIGHTS
+from dismix.generator.start_run import train_generator
 
 
 def images(count: int = 2, channels: int = 3, size: int = 64, seed: int = 0) -> Tensor:
@@ -167,12 +169,15 @@ def test_wrong_weights_are_refused():
 def no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("DISMIX_WEIGHTS", str(tmp_path))
+    monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path / "hub"))
 
 
 @pytest.mark.usefixtures("no_file")
-def test_falls_back_to_the_package(
-    monkeypatch: pytest.MonkeyPatch, measure: LPIPS, network: torch.nn.Module
+def test_falls_back_to_what_the_package_has_downloaded(
+    monkeypatch: pytest.MonkeyPatch, measure: LPIPS, network: torch.nn.Module, tmp_path: Path
 ):
+    (tmp_path / "hub/checkpoints").mkdir(parents=True)
+    (tmp_path / "hub/checkpoints/vgg16-397923af.pth").touch()
     put_in(network, measure)
     asked = {}
     monkeypatch.setattr("lpips.LPIPS", lambda **settings: asked.update(settings) or network)
@@ -180,6 +185,34 @@ def test_falls_back_to_the_package(
     assert asked == {"net": "vgg", "verbose": False}  # trained trunk and heads, the defaults
     for key, tensor in measure.state_dict().items():
         assert torch.equal(found.state_dict()[key], tensor), key
+
+
+@pytest.mark.usefixtures("no_file")
+def test_nothing_is_downloaded_unasked(
+    monkeypatch: pytest.MonkeyPatch, measure: LPIPS, network: torch.nn.Module, tmp_path: Path
+):
+    asked = []
+    monkeypatch.setattr("lpips.LPIPS", lambda **_: asked.append(1) or network)
+    with pytest.raises(DisMixError, match=r"VGG16 for LPIPS\) not found; put .*DISMIX_WEIGHTS"):
+        LPIPS.pretrained()
+    assert not asked
+    put_in(network, measure)
+    assert perceptual.download() == tmp_path / f"{WEIGHTS}.safetensors"
+    assert asked
+    assert torch.equal(LPIPS.pretrained().features[0].weight, measure.features[0].weight)
+    # A judge starts from the same file.
+    assert torch.equal(Judge(3).features[0].weight, measure.features[0].weight)
+
+
+@pytest.mark.usefixtures("no_file")
+def test_training_asks_for_the_weights_before_it_claims_a_folder(tmp_path: Path):
+    rows = "".join(
+        f"{i}.png,{split},{i % 2}\n" for i, split in enumerate(["train"] * 4 + ["val"] * 4)
+    )
+    (tmp_path / "m.csv").write_text("image,split,grade\n" + rows)
+    with pytest.raises(DisMixError, match="or train without it: --set perceptual=0"):
+        train_generator(tmp_path / "m.csv", tmp_path / "run", cpu=True)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.usefixtures("no_file")
@@ -191,8 +224,8 @@ def test_never_silently_random(monkeypatch: pytest.MonkeyPatch):
         raise OSError("no network")
 
     monkeypatch.setattr("lpips.LPIPS", offline)
-    with pytest.raises(DisMixError, match=r"no network.*put vgg16_imagenet.*pip install lpips"):
-        LPIPS.pretrained()
+    with pytest.raises(DisMixError, match=r"no network.*put vgg16_imagenet.*DISMIX_WEIGHTS"):
+        perceptual.download()
     monkeypatch.setitem(sys.modules, "lpips", None)
-    with pytest.raises(DisMixError, match="no weights for the perceptual loss"):
-        LPIPS.pretrained()
+    with pytest.raises(DisMixError, match="VGG16 for LPIPS cannot be had"):
+        perceptual.download()

@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import balanced_accuracy_score, cohen_kappa_score
 
 from dismix.errors import DisMixError
-from dismix.graders.metrics import SCALARS, grade_metrics
+from dismix.graders.metrics import SCALARS, grade_metrics, quadratic_kappa
 
 
 def predictions(seed, count=60, ranks=5, absent=None):
@@ -90,9 +90,12 @@ def test_decision_and_expected_rank_have_separate_names():
     assert "mae_expected" not in grade_metrics([2], [2], 4)
 
 
-def test_kappa_of_a_single_grade_and_absent_grades_are_defined():
+def test_kappa_of_a_single_grade_and_absent_grades_are_undefined():
     found = grade_metrics([1, 1], [1, 1], 3)
-    assert found["qwk"] == 1.0
+    assert found["qwk"] is None
+    assert np.isnan(quadratic_kappa(np.array([[0, 0], [0, 4]])))
+    # Wrong throughout is no better than chance, and defined.
+    assert grade_metrics([2, 2], [1, 1], 3)["qwk"] == 0
     assert found["per_grade"][0] == {"count": 0, "recall": None, "precision": None, "mae": None}
     assert grade_metrics([0], [0], 4)["boundary_errors"]["2|3"] is None
 

@@ -25,7 +25,7 @@ from dismix.graders.checks import check_training
 from dismix.graders.export import export_grader
 from dismix.graders.predict import predict_files, predict_manifest
 from dismix.graders.registry import create_grader
-from dismix.graders.report import evaluate_run
+from dismix.graders.report import evaluate_run, metrics_text
 from dismix.graders.seeds import summarise, train_seeds
 from dismix.graders.settings import TrainSettings, choose_settings, usual_batch
 from dismix.graders.start_run import train_grader
@@ -493,6 +493,23 @@ def test_seeds_at_once_equal_seeds_alone(manifest, tmp_path):
     assert judged["summary"]["mae"]["low"] <= judged["summary"]["mae"]["mean"]
     with pytest.raises(DisMixError, match="holds a run already"):
         train_seeds(manifest, tmp_path / "many", quick(), [0, 1], cpu=True, at_once=2)
+
+
+def test_a_kappa_that_is_undefined_stops_nothing(manifest, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("dismix.graders.metrics.quadratic_kappa", lambda table: float("nan"))
+    options = ("--backbone", "tiny", "--size", "16", "--epochs", "2", "--batch-size", "8", "--cpu")
+    code, out, _ = command(capsys, "train", manifest, "-o", tmp_path / "one", *options)
+    assert code == 0
+    assert "kappa - ->" in out
+    log = [json.loads(line) for line in (tmp_path / "one/metrics.jsonl").read_text().splitlines()]
+    assert not any("qwk" in name for row in log for name in row)
+    assert evaluate_run(tmp_path / "one", cpu=True)["metrics"]["qwk"] is None
+    assert json.loads((tmp_path / "one/evaluation-test.json").read_text())["metrics"]["qwk"] is None
+    assert "| quadratic kappa | - |" in (tmp_path / "one/card.md").read_text()
+    assert "qwk -" in command(capsys, "evaluate", tmp_path / "one", "--cpu")[1]
+    judged = {"split": "test", "manifest": "m", "metrics": [{"qwk": None}] * 2}
+    assert metrics_text({**judged, "summary": summarise(judged["metrics"])}).endswith("qwk -")
+    assert summarise([{"qwk": None}, {"qwk": 0.5}])["qwk"]["values"] == [0.5]
 
 
 def test_summary_of_one_seed_has_no_width():

@@ -221,3 +221,17 @@ def test_data_check_knows_a_folder_of_mixes(written):
     # What was drawn alike is one line, not a line a pair.
     assert len(report.of("alike", "twin", "twin-conflict")) <= 1
     assert "training targets only; made from: drawn, no patient data" in text
+
+
+def test_a_folder_of_mixes_lacks_validation_images_and_is_told_how_to_get_them(
+    toy_run, written, tmp_path
+):
+    device = torch.device("cpu")
+    with pytest.raises(DisMixError, match=r"split 'val'; its images are mixes.* --originals"):
+        load_split(read_manifest(written), "val", 32, device=device)
+    write_mixes(toy_run, tmp_path / "all", 8, originals=True, cache=toy_run.parent / "cache")
+    whole = read_manifest(tmp_path / "all")
+    load_split(whole, "val", 32, device=device, cache=toy_run.parent / "cache")
+    train = whole.with_table(whole.table[whole.table["split"] == "train"])
+    with pytest.raises(DisMixError, match=r"split the manifest that they were made of"):
+        load_split(train, "val", 32, device=device)

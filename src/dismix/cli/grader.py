@@ -170,9 +170,11 @@ def _value(text: str) -> Any:
 
 
 def _line(metrics: dict[str, Any]) -> str:
+    from dismix.graders.metrics import metric_text
+
     return (
         f"accuracy {100 * metrics['accuracy']:.1f} %, MAE {metrics['mae']:.3f}, "
-        f"kappa {metrics['qwk']:.3f}"
+        f"kappa {metric_text(metrics['qwk'])}"
     )
 
 

@@ -6,10 +6,12 @@ JPEG, PNG, WebP, TIFF and BMP are read by Pillow, DICOM by :mod:`dismix.data.dic
 * The EXIF orientation is applied; colour profiles are not.
 * 16-bit grey maps 0..65535 to 0..255, whatever the image holds, so that equal values stay
   equal from image to image. ``bits=12`` maps 0..4095 instead (larger values become white).
-* Whole numbers outside 0..65535 and floating-point pixels have no range of their own: the
-  finite minimum and maximum of the image become 0 and 255, NaN and infinities 0.
+* Floating-point pixels map 0..1 to 0..255, NaN and infinities to 0. Others, and whole numbers
+  outside 0..65535, are refused: stretched by its own extremes, each image would get a scale of
+  its own, and equal values would differ from image to image.
 * Transparent pixels are laid on black; palettes become RGB; CMYK becomes RGB.
-* Of a file with several frames or pages, the first is taken.
+* A file with several frames or pages is refused: nobody says which one was graded. Smaller
+  copies of the first page, as slide scanners write them, are no pages, nor are a photo's previews.
 * Grey from colour is the luminance (ITU-R 601); colour from grey repeats the channel.
 """
 
@@ -39,6 +41,8 @@ _KINDS = "JPEG, PNG, WebP, TIFF, BMP or DICOM"
 # Pillow calls results from 3 target sizes "visually indistinguishable" from full decoding.
 _REDUCING_GAP = 3
 _DICOM_SUFFIXES = (".dcm", ".dicom")
+# Resampling oversteps 0..1 by rounding.
+_ROUNDING = 1e-3
 #: The part of a cure that gets a whole manifest past the file; see :func:`advised`.
 SKIP = "or leave such rows out: `dismix data check MANIFEST --write-readable NEW.csv`"
 
@@ -177,12 +181,25 @@ def too_large(name: str, max_pixels: int, size: tuple[int, int] | None = None) -
     )
 
 
+def several(name: str, count: int, noun: str) -> DisMixError:
+    """Return the error for a file that holds more than one picture."""
+    return DisMixError(
+        f"holds {count} {noun}, and nothing says which one was graded",
+        file=name,
+        cure=f"write that one into a file of its own, {SKIP}",
+    )
+
+
 def _decode_pillow(
     stream: Stream, name: str, max_pixels: int, bits: int, near_size: int | None
 ) -> NDArray[np.uint8]:
     with Image.open(stream, formats=_FORMATS) as image:
         if image.width * image.height > max_pixels:
             raise too_large(name, max_pixels, image.size)
+        # Of JPEG files (MPO) further pictures are previews.
+        pages = 1 if image.format == "MPO" else _pages(image)
+        if pages > 1:
+            raise several(name, pages, "pages" if image.format == "TIFF" else "frames")
         if near_size is not None:
             image.draft(None, (near_size * _REDUCING_GAP,) * 2)
         # White-is-zero TIFFs: Pillow inverts 8-bit ones only. Asked for before the tags go.
@@ -190,7 +207,7 @@ def _decode_pillow(
         image.load()
         ImageOps.exif_transpose(image, in_place=True)
         if image.mode.startswith(("I", "F")):
-            values = _to_8_bits(np.asarray(image), bits)
+            values = _to_8_bits(np.asarray(image), bits, name)
             return 255 - values if white_is_zero and image.mode != "F" else values
         return np.asarray(_flattened(image, name))
 
@@ -218,17 +235,37 @@ def _flattened(image: Image.Image, name: str) -> Image.Image:
     )
 
 
-def _to_8_bits(values: NDArray[np.generic], bits: int) -> NDArray[np.uint8]:
+def _pages(image: Image.Image) -> int:
+    """Return how many pictures a file holds, smaller copies of one not counted."""
+    count = int(getattr(image, "n_frames", 1))
+    if count == 1 or image.format != "TIFF":
+        return count
+    pages = 0
+    for page in range(count):
+        image.seek(page)
+        tags = getattr(image, "tag_v2", {})
+        # NewSubfileType, bit 0, or the older SubfileType.
+        pages += not (int(tags.get(254, 0)) & 1 or tags.get(255) == 2)
+    image.seek(0)
+    return pages
+
+
+def _to_8_bits(values: NDArray[np.generic], bits: int, name: str) -> NDArray[np.uint8]:
     """Map grey values of more than 8 bits (H, W) to uint8 by the rule of this module."""
     levels = values.astype(np.float64)
     finite = np.isfinite(levels)
-    if not finite.any():
-        return np.zeros(levels.shape, np.uint8)
-    low, high = float(levels[finite].min()), float(levels[finite].max())
-    if values.dtype.kind in "iu" and low >= 0 and high <= 65535:
-        low, high = 0.0, float(2**bits - 1)
-    levels[~finite] = low
-    scaled = np.rint((levels - low) * 255 / max(high - low, 1e-300))
+    whole = values.dtype.kind in "iu"
+    low, high = (float(f(levels[finite], initial=0)) for f in (np.min, np.max))
+    slack, top = (0.0, 65535.0) if whole else (_ROUNDING, 1.0)
+    if low < -slack or high > top + slack:
+        raise DisMixError(
+            f"{'' if whole else 'floating-point '}pixels run from {low:g} to {high:g}, not within"
+            f" 0 to {top:g}: there is no scale that all images share",
+            file=name,
+            cure=f"export all images by one scale, as whole numbers up to 255 or 65535, {SKIP}",
+        )
+    levels[~finite] = 0
+    scaled = np.rint(levels * 255 / (2**bits - 1 if whole else 1))
     return np.clip(scaled, 0, 255).astype(np.uint8)
 
 

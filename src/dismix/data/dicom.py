@@ -5,7 +5,8 @@ Needs pydicom (``pip install 'dismix[dicom]'``), which is imported on first use.
 The steps follow the standard's grey-scale pipeline (PS3.4 N.2): rescale slope and
 intercept (or modality table), then the first window (or the first VOI table), then
 MONOCHROME1 is inverted. Without window and table the whole range of the stored bits maps
-to 0..255, which does not depend on the image. Of several frames the first is taken.
+to 0..255, which does not depend on the image. Files of several frames
+are refused.
 RGB, YBR and palette images become RGB.
 
 Only the attributes listed in ``_TAGS`` are parsed, none of which identifies a person, and
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dismix.data.decode import SKIP, Stream, too_large
+from dismix.data.decode import SKIP, Stream, several, too_large
 from dismix.errors import DisMixError
 
 _TAGS = [
@@ -56,7 +57,7 @@ class MissingExtraError(DisMixError):
 
 
 def decode_dicom(stream: Stream, name: str, *, max_pixels: int) -> NDArray[np.uint8]:
-    """Decode the first frame of an open DICOM file.
+    """Decode an open DICOM file of one frame.
 
     Args:
         stream: The file, at its start.
@@ -100,6 +101,9 @@ def _check(header: Any, name: str, max_pixels: int) -> None:
         raise DisMixError("is not a DICOM file with an image", file=name, cure=_DAMAGED)
     if rows * columns > max_pixels:
         raise too_large(name, max_pixels, (columns, rows))
+    frames = int(header.get("NumberOfFrames") or 1)
+    if frames > 1:
+        raise several(name, frames, "frames")
     if str(header.get("BurnedInAnnotation", "NO")).upper() == "YES":
         raise DisMixError(
             "declares text burned into the image, which may name a person",
@@ -121,7 +125,7 @@ def _compression(stream: Stream) -> str:
 
 
 def _promote_first_frame(header: Any) -> None:
-    """Lift the rescale and the window of enhanced multi-frame files to the top level."""
+    """Lift the rescale and the window of enhanced files to the top level."""
     for groups in ("PerFrameFunctionalGroupsSequence", "SharedFunctionalGroupsSequence"):
         for group in list(header.get(groups) or [])[:1]:
             for sequence in ("PixelValueTransformationSequence", "FrameVOILUTSequence"):

@@ -8,6 +8,7 @@ import numpy as np
 from dismix.data.decode import SKIP
 from dismix.data.findings import Finding, Level
 from dismix.data.looks import Look, look_at_all
+from dismix.data.spelling import as_on_disk
 from dismix.data.table_checks import Sheet
 from dismix.data.twins import Twins, find_twins
 from dismix.progress import Progress
@@ -43,7 +44,7 @@ def image_findings(
     # An image listed twice is a problem of the table, not a twin of itself.
     listed = {name: row for row, name in reversed(list(enumerate(names))) if name}
     rows = sorted(listed.values())
-    paths = [sheet.root / names[row] for row in rows]
+    paths = [as_on_disk(sheet.root / names[row]) for row in rows]
     looks = look_at_all(paths, progress=progress)
     findings = list(_unreadable(sheet, names, rows, looks))
     findings += _size_findings(looks)
@@ -66,7 +67,7 @@ def _unreadable(
         if look.error is None:
             continue
         line, name = int(sheet.lines[row]), names[row]
-        path = sheet.root / name
+        path = as_on_disk(sheet.root / name)
         code = "unreadable-image" if path.exists() else "missing-image"
         code = "missing-package" if look.lacks_package else code
         cure = look.cure.replace(SKIP, _DROP) if path.exists() else _near_file(path)
@@ -161,18 +162,35 @@ def _alike_findings(
     """Say once that pictures with soft labels resemble others: of mixes that is no mistake."""
     if not groups:
         return
-    members = [row for rows, _ in groups for row in rows if sheet.soft[row]]
+    # One of several identical files is compared with other pictures: it may stand in two groups.
+    members = sorted({row for rows, _ in groups for row in rows if sheet.soft[row]})
     lines = tuple(int(sheet.lines[row]) for row in members)
     rows, twins = groups[0]
+    count = _parted([rows for rows, _ in groups])
     first = " and ".join(names[row] for row in rows[:2])
     alike = _ALIKE[twins.kind].format(twins.similarity)
     yield Finding(
         "note", "alike",
         f"{len(members)} of {int(sheet.soft.sum())} images with soft labels look like another image"
-        f" of their split ({len(groups)} groups); {first} {alike}",
+        f" of their split ({count} group{'' if count == 1 else 's'}); {first} {alike}",
         lines, tuple(names[row] for row in members),
         "mixes may resemble each other, but such ones add little",
     )  # fmt: skip
+
+
+def _parted(groups: Sequence[Sequence[int]]) -> int:
+    """Return how many groups are left when those that share a member are one.
+
+    Example:
+        >>> _parted([[0, 1], [1, 2], [3, 4]])
+        2
+    """
+    parts: list[set[int]] = []
+    for group in groups:
+        touched = [part for part in parts if not part.isdisjoint(group)]
+        parts = [part for part in parts if part.isdisjoint(group)]
+        parts.append(set(group).union(*touched))
+    return len(parts)
 
 
 def _twin_finding(

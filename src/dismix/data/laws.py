@@ -44,7 +44,9 @@ def _fewest_ranks(table: pd.DataFrame, columns: list[str]) -> int:
     """Return how many ranks there must be: as many as laws have, and grades and votes need."""
     graded = [c for c in table if c == "grade" or str(c).startswith("annotator_")]
     tops = [pd.to_numeric(table[c], errors="coerce").max() for c in graded]
-    return max([len(columns), *(int(top) + 1 for top in tops if np.isfinite(top))])
+    return max(
+        [len(columns), *(int(top) + 1 for top in tops if pd.notna(top) and np.isfinite(top))]
+    )
 
 
 def law_problems(table: pd.DataFrame, num_ranks: int | None) -> Iterator["Problem"]:

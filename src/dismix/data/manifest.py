@@ -46,7 +46,8 @@ from dismix.data.manifest_meta import (
     refuse_bad_ranks,
     write_meta,
 )
-from dismix.data.validate import Problem, first_problem, grade_problems, normalise
+from dismix.data.spelling import as_on_disk
+from dismix.data.validate import Problem, first_problem, grade_problems, jump_problems, normalise
 from dismix.errors import DisMixError
 from dismix.registry import near_names
 
@@ -115,8 +116,8 @@ class Manifest:
 
     @cached_property
     def image_paths(self) -> list[Path]:
-        """Absolute paths of the images."""
-        return [self.root / p for p in self.table["image"]]
+        """Absolute paths of the images, accents as in the names of the files."""
+        return [as_on_disk(self.root / p) for p in self.table["image"]]
 
     @property
     def has_votes(self) -> NDArray[np.bool_]:
@@ -259,6 +260,8 @@ def read_manifest(path: str | Path) -> Manifest:
         # Before the pivot, while each vote still has a line of its own.
         num_ranks = None if meta is None else len(meta.ranks)
         _raise_for(next(grade_problems(table["grade"], num_ranks), None), path, lines)
+        if meta is None:
+            _raise_for(next(jump_problems(table[["grade"]]), None), path, lines)
         table, lines = pivot_long(table, file=path, lines=lines)
     return make_manifest(table, meta, path.parent, path=path, lines=lines)
 

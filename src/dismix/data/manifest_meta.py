@@ -85,6 +85,8 @@ def write_meta(meta: ManifestMeta, path: Path) -> None:
 
 def refuse_bad_ranks(ranks: tuple[str, ...], path: Path | None = None) -> None:
     """Raise for names that occur twice, and for fewer than two."""
+    if any(not name.strip() for name in ranks):
+        raise DisMixError("a rank has an empty name", file=path, cure="give each rank a name")
     twice = sorted({name for name in ranks if ranks.count(name) > 1})
     if twice:
         raise DisMixError(

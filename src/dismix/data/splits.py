@@ -4,7 +4,7 @@ Rows are stratified by what a user has: the majority of their votes, or the grad
 voted. A true grade beside votes (simulated annotators) is never looked at, and validation rows
 are scored against their votes likewise. Files with the same bytes stay together, as groups do.
 All draws hang on image and group names, so the order of the rows does not matter, nor does the
-folder the data lie in.
+folder the data lie in. Mixes are never dealt: they show parts of their sources.
 """
 
 import warnings
@@ -20,6 +20,7 @@ from scipy.sparse.csgraph import connected_components
 
 from dismix.data.draws import drawn_order, image_keys
 from dismix.data.manifest import SPLITS, Manifest, make_manifest
+from dismix.data.mixed_rows import refuse_mixes
 from dismix.data.stratify import choose_groups
 from dismix.data.twins import find_identical
 from dismix.errors import DisMixError
@@ -61,8 +62,7 @@ def split_validation(manifest: Manifest, share: float = 0.15, *, seed: int) -> M
             file=manifest.path,
             cure="use them, or merge them into train first with --merge-val",
         )
-    note = f"validation {share:.0%} of train, seed {seed}"
-    return _moved(manifest, share, "val", "validation", note, seed=seed)
+    return _moved(manifest, share, "val", "validation", seed=seed)
 
 
 def split_test(manifest: Manifest, share: float = 0.2, *, seed: int) -> Manifest:
@@ -97,8 +97,7 @@ def split_test(manifest: Manifest, share: float = 0.2, *, seed: int) -> Manifest
         raise DisMixError(
             "already has test rows", file=manifest.path, cure="use them, and leave --test out"
         )
-    note = f"test {share:.0%} of train, seed {seed}"
-    return _moved(manifest, share, "test", "test", note, seed=seed)
+    return _moved(manifest, share, "test", "test", seed=seed)
 
 
 def scarcity_subset(
@@ -208,13 +207,12 @@ def merge_splits(manifest: Manifest, names: Mapping[str, str]) -> Manifest:
         if name not in SPLITS:
             raise DisMixError(f"unknown split '{name}'", cure=near_names(name, list(SPLITS)))
     split = np.array([names.get(name, name) for name in manifest.table["split"]], dtype=object)
-    moves = ", ".join(f"{old} into {new}" for old, new in names.items())
-    return _with_split(manifest, split, f"merged {moves}")
+    held = {*manifest.table["split"]}
+    moves = ", ".join(f"{old} into {new}" for old, new in names.items() if old in held)
+    return _with_split(manifest, split, f"merged {moves}" if moves else "")
 
 
-def _moved(
-    manifest: Manifest, share: float, to: str, purpose: str, note: str, *, seed: int
-) -> Manifest:
+def _moved(manifest: Manifest, share: float, to: str, purpose: str, *, seed: int) -> Manifest:
     """Give a stratified share of the training rows to another split, groups kept whole."""
     rows = _rows(manifest, "train")
     rank, group, keys = _strata(manifest, rows)
@@ -225,11 +223,17 @@ def _moved(
     effect = f"it stays in training and {purpose} has none of it"
     _warn_lonely(groups, manifest, effect, stacklevel=4)
     split = manifest.table["split"].to_numpy(dtype=object, copy=True)
-    split[rows[chosen[group]]] = to
-    return _with_split(manifest, split, note)
+    moved = rows[chosen[group]]
+    split[moved] = to
+    # Whole groups, and ranks that stay, may give another share than was asked for.
+    met = abs(len(moved) - share * len(rows)) < 1
+    done = f"{share:.0%} of train" if met else f"{len(moved)} of {len(rows)} train images"
+    asked = "" if met else f" ({share:.0%} asked)"
+    return _with_split(manifest, split, f"{purpose} {done}{asked}, seed {seed}")
 
 
 def _rows(manifest: Manifest, *splits: str) -> NDArray[np.int64]:
+    refuse_mixes(manifest)
     rows = np.flatnonzero(manifest.table["split"].isin(splits).to_numpy(dtype=bool))
     if not len(rows):
         raise DisMixError(

@@ -1,8 +1,9 @@
 """Checks on a manifest's table, shared by reading (stop at the first) and `data check` (all)."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,8 @@ from dismix.data.ungraded import ungraded_cure
 GAPS = frozenset({"", "-", "na", "n/a", "nan", "null", "none"})
 #: A larger grade is a code or a slip, not a rank.
 LARGEST_GRADE = 999
+#: Ranks without any image, in a row, from which a grade above them may be a code for a gap.
+LONG_GAP = 5
 _SPLIT_NAMES = {"training": "train", "valid": "val", "validation": "val", "testing": "test"}
 
 
@@ -115,6 +118,8 @@ def problems(table: pd.DataFrame, num_ranks: int | None) -> Iterator[Problem]:
     yield from _split_problems(table)
     for column in columns:
         yield from grade_problems(table[column], num_ranks)
+    if num_ranks is None:
+        yield from jump_problems(table[columns])
     yield from law_problems(table, num_ranks)
     for row in np.flatnonzero(table[columns + laws].isna().all(axis=1)):
         yield Problem(
@@ -165,6 +170,36 @@ def grade_problems(values: "pd.Series[float]", num_ranks: int | None) -> Iterato
             "out-of-range", f"{values.iloc[row]} is outside the range 0..{top}",
             f"write {scale}{gap}; ranks are numbered from 0", int(row), str(values.name),
         )  # fmt: skip
+
+
+def jump_problems(grades: pd.DataFrame, words: Callable[[int], str] = str) -> Iterator[Problem]:
+    """Yield the first grade that lies so far above the others that it may stand for "not graded".
+
+    Where nobody lists the ranks, the largest grade makes them: a 99 among 0 to 4 makes a hundred.
+
+    Args:
+        grades: Columns of grades.
+        words: How a grade stands in the file.
+
+    Example:
+        >>> [p.message for p in jump_problems(pd.DataFrame({"grade": [0, 1, 2, 99]}))]
+        ['99 is far above the next grade, 2']
+    """
+    numbers = grades.apply(pd.to_numeric, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    used = np.unique(numbers[np.isfinite(numbers) & (numbers >= 0) & (numbers <= LARGEST_GRADE)])
+    for count, (below, grade) in enumerate(pairwise(used), start=1):
+        skipped = grade - below - 1
+        # Sparse scales have gaps as well, but more grades than that before them.
+        if skipped >= LONG_GAP and skipped > count:
+            row, column = np.argwhere(numbers == grade)[0]
+            named = words(int(grade))
+            yield Problem(
+                "grade-jump", f"{named} is far above the next grade, {words(int(below))}",
+                f"leave the cell empty if {named} says that there is no grade; if it is a rank,"
+                " list all ranks, with --ranks at import or in the meta file",
+                int(row), str(grades.columns[column]),
+            )  # fmt: skip
+            return
 
 
 def _group_problems(table: pd.DataFrame) -> Iterator[Problem]:

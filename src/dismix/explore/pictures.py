@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dismix.explore.subject import NOTICE
 from dismix.show.contact_sheet import FAINT, INK, PAPER
+from dismix.show.lettering import lettering
 
 #: Side below which pictures are enlarged for people.
 SHOWN = 256
@@ -89,7 +90,8 @@ def film_strip(
             draw.rectangle((left - 4, gap - 4, left + side + 3, gap + side + 3), fill=INK)
         large = as_image(picture).resize((side, side), Image.Resampling.BICUBIC)
         sheet.paste(large, (left, gap))
-        draw.text((left + side // 2, gap + side + 12), title, INK, font, anchor="mm")
+        words, written = lettering(title, 13)
+        draw.text((left + side // 2, gap + side + 12), words, INK, written, anchor="mm")
     draw.text((gap, side + gap + foot - 14), NOTICE, FAINT, font)
     return sheet
 

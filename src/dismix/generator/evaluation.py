@@ -25,7 +25,7 @@ from dismix.data.store import default_cache_dir
 from dismix.errors import DisMixError
 from dismix.generator.checkpoint import chosen_epoch, load_last
 from dismix.generator.images import SplitImages, load_split
-from dismix.generator.judge import Judge, JudgeKind, ready_judge
+from dismix.generator.judge import SMALL, Judge, JudgeKind, ready_judge
 from dismix.generator.measures import (
     control,
     judge_readings,
@@ -34,7 +34,7 @@ from dismix.generator.measures import (
     reconstruction,
 )
 from dismix.generator.model import WEIGHTS_FILE, Generator
-from dismix.generator.perceptual import LPIPS, WEIGHTS
+from dismix.generator.perceptual import LPIPS, WEIGHTS, how_to_get
 from dismix.generator.probes import probe_generator
 from dismix.generator.recipe import Recipe
 from dismix.generator.run_file import manifest_of, name_of, require_same_ranks
@@ -103,7 +103,13 @@ def evaluate_generator(
     require_same_ranks(run, data)
     splits = evaluation_splits(data, model, where, split=split, cache=cache, progress=progress)
     _warn_of_seen(run, data.split(_held_out(splits)[0]), cache)
-    if not isinstance(judge, Judge) and judge_epochs != 0:
+    lacking = judge is None and judge_kind is None and _no_judge(model.image_size)
+    if lacking and judge_epochs != 0:
+        warnings.warn(
+            f"no judge reads the pictures: weights '{WEIGHTS}' not found; {how_to_get()}",
+            stacklevel=2,
+        )
+    elif not isinstance(judge, Judge) and judge_epochs != 0:
         judge = ready_judge(
             judge, splits["train"], model.image_size, kind=judge_kind, epochs=judge_epochs,
             seed=seed, progress=progress,
@@ -126,6 +132,11 @@ def evaluate_generator(
         atomic.write_json(path, result)
         _write_strip(model, _held_out(splits)[1], path.with_suffix(".jpg"))
     return result
+
+
+def _no_judge(size: int) -> bool:
+    """Return whether the usual judge of pictures of this side has nothing to start from."""
+    return size > SMALL and find_weights(WEIGHTS) is None
 
 
 def _warn_of_seen(run: Path, held_out: Manifest, cache: Path | None) -> None:

@@ -134,7 +134,8 @@ def summary(evaluation: Mapping[str, Any]) -> str:
         f"{evaluation['images']} {evaluation['split']} images, encoded without labels; chance "
         f"{100 * evaluation['chance']['balanced']:.0f} % balanced",
         "reconstruction   "
-        + "  ".join(f"{name} {mean}" for name, mean, _ in fidelity_rows(evaluation)),
+        + "  ".join(f"{name} {mean}" for name, mean, _ in fidelity_rows(evaluation))
+        + ("" if "lpips" in evaluation["reconstruction"] else "  LPIPS - (`dismix doctor`)"),
     ]
     for name, (linear, conv) in (("z_o", o), ("z_n", n)):
         lines.append(

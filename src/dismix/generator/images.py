@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from dismix.data.manifest import Manifest
+from dismix.data.mixed_rows import INSTEAD, mixed_rows
 from dismix.data.store import ImageStore, build_store
 from dismix.data.store_settings import settings_for
 from dismix.data.transforms import equalize, to_unit
@@ -68,9 +69,19 @@ def load_split(
         raise DisMixError(
             f"has no images in split '{split}'",
             file=manifest.path,
-            cure=_MAKES.get(split, f"write '{split}' into the column 'split' of some rows"),
+            cure=_cure(manifest, split),
         )
     settings = settings_for(manifest.meta, size)
     store = build_store(rows.image_paths, settings, cache, progress=progress)
     source = store.to_device(device) if store.fits_on(device) else store
     return SplitImages(source, rows.target().to(device), manifest.meta.equalize)
+
+
+def _cure(manifest: Manifest, split: str) -> str:
+    """Return how to get images of a split: never by a split of mixes, which would leak."""
+    made = mixed_rows(manifest)
+    if made.all():
+        return "its images are mixes: `dismix mix write RUN ... --originals` lists the others too"
+    if made.any():
+        return f"mixes are among its images: {INSTEAD}"
+    return _MAKES.get(split, f"write '{split}' into the column 'split' of some rows")

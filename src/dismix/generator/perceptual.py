@@ -3,7 +3,8 @@
 An own forward pass instead of the `lpips` package's: it needs neither that package nor
 torchvision where one weight file is at hand, computes the target's features once and without
 gradients, leaves the features to autocast and keeps the distances in float32. Values equal the
-package's to rounding. It cannot be built without trained weights.
+package's to rounding. It cannot be built without trained weights, which are fetched only when
+asked for: see `download`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,12 +13,16 @@ from typing import Self
 
 import torch
 import torch.nn.functional as F
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from dismix import atomic
 from dismix.errors import DisMixError
 from dismix.generator.weights import find_weights, load_weights, weight_folders
 
 WEIGHTS = "vgg16_imagenet_features_and_lpips_heads"
+# Where torchvision, which the `lpips` package asks, keeps VGG16 once it has been downloaded.
+_KEPT = "checkpoints/vgg16-397923af.pth"
 
 _WIDTHS = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512)
 _TAPS = {3: 64, 8: 128, 15: 256, 22: 512, 29: 512}
@@ -95,14 +100,15 @@ class LPIPS(nn.Module):
         max_size: int | None = None,
         channels_last: bool = False,
     ) -> Self:
-        """Build it from a file, else from the `lpips` package; without either, say what to do.
+        """Build it from a file, else from what the `lpips` package has; nothing is downloaded.
 
         Args:
-            path: The weight file; None searches the weight folders, then asks the package,
-                which may download VGG16.
+            path: The weight file; None searches the weight folders, then torch's own cache.
             max_size: See the class.
             channels_last: See the class.
         """
+        if path is None:
+            require_lpips()
         path = path or find_weights(WEIGHTS)
         state = _package_state() if path is None else load_weights(path)
         return cls(state, max_size=max_size, channels_last=channels_last)
@@ -152,11 +158,46 @@ class LPIPS(nn.Module):
         return total
 
 
+def require_lpips(without: str = "") -> None:
+    """Raise where there are no weights for LPIPS on this machine.
+
+    Args:
+        without: How to do without it, for the cure.
+    """
+    if find_weights(WEIGHTS) is None and not (Path(torch.hub.get_dir()) / _KEPT).is_file():
+        raise DisMixError(
+            f"weights '{WEIGHTS}' (VGG16 for LPIPS) not found",
+            cure=how_to_get() + (f", or {without}" if without else ""),
+        )
+
+
+def how_to_get() -> str:
+    """Return how the weights of VGG16 and LPIPS come to this machine."""
+    return (
+        f"put {WEIGHTS}.safetensors into {' or '.join(map(str, weight_folders()))}, set "
+        "DISMIX_WEIGHTS to its folder, or download it (0.5 GB) with `python -c 'import "
+        "dismix.generator.perceptual as p; p.download()'`"
+    )
+
+
+def download() -> Path:
+    """Fetch VGG16 by the `lpips` package and keep it with the heads where weights are looked for.
+
+    Returns:
+        The file that was written; judges and VGG16 graders start from it too.
+    """
+    path = weight_folders()[0] / f"{WEIGHTS}.safetensors"
+    features = {key: tensor.contiguous() for key, tensor in _package_state().items()}
+    with atomic.replacing(path) as temporary:
+        save_file(features, temporary)
+    return path
+
+
 def _package_state() -> dict[str, Tensor]:
-    """Return the tensors of the `lpips` package under the names used here."""
+    """Return the tensors of the `lpips` package under the names used here; it may download."""
     cure = (
-        f"put {WEIGHTS}.safetensors into {' or '.join(map(str, weight_folders()))}, or "
-        "pip install lpips and let it download VGG16 once"
+        f"put {WEIGHTS}.safetensors into {' or '.join(map(str, weight_folders()))}, or set "
+        "DISMIX_WEIGHTS to its folder"
     )
     try:
         from dismix._compat import import_torchvision
@@ -166,7 +207,7 @@ def _package_state() -> dict[str, Tensor]:
 
         network = lpips.LPIPS(net="vgg", verbose=False)
     except (ImportError, OSError, RuntimeError) as error:
-        raise DisMixError(f"no weights for the perceptual loss ({error})", cure=cure) from error
+        raise DisMixError(f"VGG16 for LPIPS cannot be had ({error})", cure=cure) from error
     state = {}
     for key, tensor in network.state_dict().items():
         parts = key.split(".")

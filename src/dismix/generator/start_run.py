@@ -209,7 +209,7 @@ def train_generator(
         progress: Called while images are decoded and after each step.
     """
     from dismix.generator.images import load_split
-    from dismix.generator.perceptual import LPIPS
+    from dismix.generator.perceptual import LPIPS, require_lpips
     from dismix.generator.training import build_training, make_accelerator, run_training
 
     if tensorboard:
@@ -219,6 +219,9 @@ def train_generator(
         manifest, arch=arch, recipe=recipe, settings=settings, size=size, weights=weights, seed=seed
     )
     data, chosen, config = plan.data, plan.recipe, plan.config
+    if chosen.weight("perceptual") > 0:
+        # Before anything is decoded, and before the folder is a run's.
+        require_lpips("train without it: --set perceptual=0")
     accelerator = make_accelerator(cpu=cpu)
     if accelerator.is_main_process:
         claim(run, plan.described, resume)

@@ -21,7 +21,7 @@ from dismix.generator.architectures import Architecture, build_autoencoder
 KNOWN_WEIGHTS: dict[str, str] = {
     "vq-f8": "autoencoder of the paper: CompVis/latent-diffusion, first-stage model vq-f8",
     "taef2_f8c32_autoencoder": "light autoencoder: madebyollin/taesd, taef2, see join_halves()",
-    "vgg16_imagenet_features_and_lpips_heads": "perceptual loss; the lpips package serves as well",
+    "vgg16_imagenet_features_and_lpips_heads": "LPIPS, judges, VGG16 graders: torchvision, lpips",
     "tf_efficientnet_lite0_imagenet": "guide and ordinal trunk: timm, tf_efficientnet_lite0",
 }
 """File names without suffix, and what each is for."""

@@ -11,6 +11,7 @@ from dismix.data.describe import grade_counts
 from dismix.data.manifest import Manifest
 from dismix.graders.backbones import TINY
 from dismix.graders.cut_points import nearest_cuts
+from dismix.graders.metrics import metric_text
 from dismix.graders.registry import GRADERS
 
 CARD = "card.md"
@@ -150,13 +151,13 @@ def _metric_lines(metrics: dict[str, Any], ranks: list[str]) -> list[str]:
         "ece": "expected calibration error",
     }  # fmt: skip
     lines = [f"{metrics['count']} images.", "", "| metric | value |", "|---|---|"]
-    lines += [f"| {text} | {metrics[name]:.3f} |" for name, text in shown.items()]
+    lines += [f"| {text} | {metric_text(metrics[name])} |" for name, text in shown.items()]
     lines += ["", "| grade | images | recall | precision | MAE |", "|---|---|---|---|---|"]
     for rank, row in zip(ranks, metrics["per_grade"], strict=True):
-        cells = ["-" if row[k] is None else f"{row[k]:.3f}" for k in ("recall", "precision", "mae")]
+        cells = [metric_text(row[k]) for k in ("recall", "precision", "mae")]
         lines.append(f"| {rank} | {row['count']} | " + " | ".join(cells) + " |")
     lines += ["", "| taken for each other | share |", "|---|---|"]
     for step, share in metrics["boundary_errors"].items():
         low, high = (ranks[int(k)] for k in step.split("|"))
-        lines.append(f"| {low} and {high} | {'-' if share is None else f'{share:.3f}'} |")
+        lines.append(f"| {low} and {high} | {metric_text(share)} |")
     return lines

@@ -41,7 +41,7 @@ def grade_metrics(
     Returns:
         Numbers (see `SCALARS`), "boundary_errors" {"0|1": ...}, "confusion" as rows of true
         grades, "per_grade" [{"count", "recall", "precision", "mae"}]; None where a grade has
-        no images.
+        no images, and for "qwk" where that is undefined (JSON has no NaN).
 
     Example:
         >>> found = grade_metrics([0, 1, 2, 2], [0, 1, 1, 2], 3)
@@ -56,7 +56,7 @@ def grade_metrics(
         "count": len(real),
         "accuracy": float(np.mean(said == real)),
         "mae": float(np.mean(np.abs(said - real))),
-        "qwk": quadratic_kappa(table),
+        "qwk": None if np.isnan(kappa := quadratic_kappa(table)) else kappa,
         "off_by_one": float(np.mean(np.abs(said - real) <= 1)),
         **_class_means(table),
         "boundary_errors": boundary_errors(table),
@@ -94,18 +94,28 @@ def confusion_matrix(label: Ints, truth: Ints, num_ranks: int) -> Ints:
 def quadratic_kappa(table: Ints) -> float:
     """Return Cohen's kappa with quadratic weights from a confusion matrix (C, C).
 
-    When all truths and decisions are one and the same grade there is nothing to agree on
-    by chance; that counts as 1.
+    NaN where all truths and decisions are one and the same grade, as in scikit-learn: chance
+    agrees as well, so it tells nothing.
 
     Example:
-        >>> quadratic_kappa(np.diag([3, 2, 4]))
-        1.0
+        >>> quadratic_kappa(np.diag([3, 2, 4])), quadratic_kappa(np.diag([3, 0, 0]))
+        (1.0, nan)
     """
     ranks = np.arange(len(table))
     weights = (ranks[:, None] - ranks[None, :]) ** 2
     chance = np.outer(table.sum(1), table.sum(0)) / table.sum()
     expected = (weights * chance).sum()
-    return float(1 - (weights * table).sum() / expected) if expected > 0 else 1.0
+    return float(1 - (weights * table).sum() / expected) if expected > 0 else float("nan")
+
+
+def metric_text(value: float | None) -> str:
+    """Return a metric for readers, "-" where it is undefined.
+
+    Example:
+        >>> metric_text(0.5), metric_text(None)
+        ('0.500', '-')
+    """
+    return "-" if value is None else f"{value:.3f}"
 
 
 def _class_means(table: Ints) -> dict[str, float]:

@@ -16,6 +16,7 @@ from dismix.generator.images import load_split
 from dismix.generator.run_file import manifest_of, name_of
 from dismix.graders.card import CARD, DATA, write_card
 from dismix.graders.evaluation import evaluate
+from dismix.graders.metrics import SCALARS, metric_text
 from dismix.graders.saving import MODEL, load_grader
 from dismix.graders.seeds import summarise
 from dismix.graders.settings import usual_batch
@@ -214,10 +215,15 @@ def metrics_text(found: dict[str, Any]) -> str:
                 f"{name:>18} {value['mean']:.3f}  sd {value['sd']:.3f}  "
                 f"95 % {value['low']:.3f} to {value['high']:.3f}  ({len(value['values'])} seeds)"
             )
-        return "\n".join(lines)
+        undefined = [
+            name for name in SCALARS if all(m.get(name, 0) is None for m in found["metrics"])
+        ]
+        return "\n".join([*lines, *(f"{name:>18} -" for name in undefined)])
     metrics = found["metrics"]
     lines += [
-        f"{name:>18} {value:.3f}" for name, value in metrics.items() if isinstance(value, float)
+        f"{name:>18} {metric_text(value)}"
+        for name, value in metrics.items()
+        if value is None or isinstance(value, float)
     ]
     width = max(len(name) for name in found["ranks"])
     lines.append("true grade: decisions")

@@ -137,7 +137,8 @@ def summarise(metrics: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]
 
     found: dict[str, dict[str, Any]] = {}
     for name in SCALARS:
-        values = [float(m[name]) for m in metrics if name in m]
+        # Kappa may be undefined for some seeds, or for all.
+        values = [float(m[name]) for m in metrics if m.get(name) is not None]
         if not values:
             continue
         mean, count = sum(values) / len(values), len(values)

@@ -31,7 +31,8 @@ def validate(
             metrics = _judge(training, rules, train, val)
         prefix = "val_averaged_" if averaged else "val_"
         names = ("accuracy", "mae", "mae_expected", "qwk", "loss")
-        found |= {prefix + name: float(metrics[name]) for name in names}
+        # Without an undefined kappa: no number but a finite one is a healthy training's.
+        found |= {prefix + n: float(metrics[n]) for n in names if metrics[n] is not None}
     return found
 
 

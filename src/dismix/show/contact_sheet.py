@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from dismix.data.manifest import Manifest
 from dismix.errors import DisMixError
 from dismix.progress import Progress
+from dismix.show.lettering import Font, lettering
 
 MARGIN, LABEL = 4, 150
 INK, PAPER, FAINT = (30, 30, 34), (255, 255, 255), (120, 120, 128)
@@ -101,11 +102,12 @@ def picture_grid(
     width = LABEL + max((len(row) for row in pictures), default=0) * (size + MARGIN) + MARGIN
     sheet = Image.new("RGB", (width, len(pictures) * (size + MARGIN) + MARGIN), PAPER)
     draw = ImageDraw.Draw(sheet)
-    font, small = ImageFont.load_default(15), ImageFont.load_default(12)
     for y, (row, (caption, note)) in enumerate(zip(pictures, captions, strict=True)):
         top = MARGIN + y * (size + MARGIN)
-        draw.text((MARGIN * 2, top + size // 2 - 18), _shorten(caption, 18), INK, font)
-        draw.text((MARGIN * 2, top + size // 2 + 4), note, FAINT, small)
+        for text, ink, letters, place in ((caption, INK, 15, -18), (note, FAINT, 12, 4)):
+            words, font = lettering(text, letters)
+            shown = _shorten(words, font, LABEL - 3 * MARGIN)
+            draw.text((MARGIN * 2, top + size // 2 + place), shown, ink, font)
         for x, pixels in enumerate(row):
             picture = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
             sheet.paste(picture, (LABEL + x * (size + MARGIN), top))
@@ -125,5 +127,10 @@ def save_picture(picture: Image.Image, path: str | Path) -> None:
             ) from error
 
 
-def _shorten(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+def _shorten(text: str, font: Font, width: int) -> str:
+    """Cut a text that is wider than so many pixels."""
+    shown = text
+    while font.getlength(shown) > width and len(text) > 1:
+        text = text[:-1].rstrip()
+        shown = text + "…"
+    return shown

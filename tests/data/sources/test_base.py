@@ -32,6 +32,7 @@ def test_options_are_parsed_by_type() -> None:
         ("koa", "val_as_train", "has no value"),
         ("koa", "val_as_train=maybe", "write true or false"),
         ("table", "first_rank=one", "write a whole number"),
+        ("table", "ranks=a,,b", "is 'a,,b', with an empty name"),
         ("idrid", "x=1", "it takes none"),
     ],
 )

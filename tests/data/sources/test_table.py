@@ -221,6 +221,62 @@ def test_own_names_appear_in_messages(tmp_path: Path) -> None:
         table.read(path, image="id", grade="Levle")
 
 
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ("a.png,p1,train,ann,0\n,p2,train,ann,1\n", "row 3, column 'ID': is empty"),
+        ("a.png,p1,train,ann,0\nb.png,p2,later,ann,1\n", "row 3, column 'Set': unknown split"),
+        ("a.png,p1,train,ann,0\nb.png,p1,test,ann,1\n", "row 3, column 'Patient': group 'p1'"),
+        ("a.png,p1,train,ann,0\nb.png,p2,test,,1\n", "row 3, column 'Reader': is empty"),
+        ("a.png,p1,train,ann,0\na.png,p2,train,bob,1\n", "row 3, column 'Patient': the rows for"),
+        ("a.png,p1,train,ann,0\na.png,p1,train,ann,1\n", "row 3, column 'Level': the votes of"),
+    ],
+)
+def test_mistakes_are_told_by_the_columns_of_the_table(
+    tmp_path: Path, rows: str, words: str
+) -> None:
+    path = save(tmp_path, "ID,Patient,Set,Reader,Level\n" + rows)
+    own = {"image": "ID", "group": "Patient", "split": "Set", "annotator": "Reader"}
+    with pytest.raises(DisMixError, match=words):
+        table.read(path, grade="Level", **own)
+
+
+def test_an_image_listed_twice_or_missing_is_told_by_its_column(tmp_path: Path) -> None:
+    path = save(tmp_path, "ID,Level\na.png,0\na.png,1\n")
+    with pytest.raises(DisMixError, match=r"row 3, column 'ID': 'a.png' is listed a second time"):
+        table.read(path, image="ID", grade="Level")
+    path = save(tmp_path, "ID,Level\na.png,0\nb.png,1\n")
+    with pytest.raises(DisMixError, match="row 2, column 'ID': no such image"):
+        read_source(path, image="ID", grade="Level")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "words"),
+    [
+        ("ID,Level\na,0\nb,1\nc,2\nd,99\n", {"grade": "Level"}, "row 5, column 'Level': 99 is far"),
+        ("ID,Level\na,1\nb,2\nc,9\n", {"grade": "Level", "first_rank": 1}, "9 is .* grade, 2; le"),
+        ("ID,A,B\na,0,1\nb,1,\nc,2,99\n", {"annotators": ("A", "B")}, "row 4, column 'B': 99 is"),
+        (
+            "ID,Who,Level\na,x,0\na,y,1\nb,x,1\nb,y,99\n",
+            {"annotator": "Who", "grade": "Level"}, "row 5, column 'Level': 99 is far",
+        ),
+    ],
+)  # fmt: skip
+def test_a_code_for_a_missing_grade_makes_no_ranks(
+    tmp_path: Path, text: str, options: dict[str, object], words: str
+) -> None:
+    with pytest.raises(DisMixError, match=words) as caught:
+        table.read(save(tmp_path, text), image="ID", **options)
+    assert "leave the cell empty if" in str(caught.value)
+
+
+def test_sparse_scales_are_taken_and_listed_ranks_believed(tmp_path: Path) -> None:
+    sparse = save(tmp_path, "image,grade\n" + "".join(f"{g}.png,{g}\n" for g in (0, 1, 3, 6, 8)))
+    assert len(table.read(sparse).meta.ranks) == 9
+    told = save(tmp_path, "image,grade\na,0\nb,50\nc,100\n")
+    assert table.read(told, ranks=("0", "50", "100")).grades.tolist() == [0, 1, 2]
+
+
 def test_a_column_in_the_way_is_kept(tmp_path: Path) -> None:
     path = save(tmp_path, "image,file,grade,level\nx,a.png,9,0\ny,b.png,9,1\n")
     manifest = table.read(path, image="file", grade="level")

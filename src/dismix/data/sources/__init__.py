@@ -76,7 +76,7 @@ def read_source(
     chosen.check_options(options)
     manifest = chosen.read(path, **options)
     if not allow_missing:
-        _refuse_missing(manifest)
+        _refuse_missing(manifest, str(options.get("image", "image")))
     return manifest
 
 
@@ -86,7 +86,7 @@ _ALL_MISSING = (
 )
 
 
-def _refuse_missing(manifest: Manifest) -> None:
+def _refuse_missing(manifest: Manifest, column: str) -> None:
     missing = [row for row, path in enumerate(manifest.image_paths) if not path.is_file()]
     if missing:
         others = f" ({len(missing)} of {len(manifest)} are missing)" if len(missing) > 1 else ""
@@ -94,7 +94,7 @@ def _refuse_missing(manifest: Manifest) -> None:
             f"no such image {manifest.image_paths[missing[0]]}{others}",
             file=manifest.path or manifest.root,
             row=int(manifest.lines[missing[0]]) if manifest.path is not None else None,
-            column="image" if manifest.path is not None else None,
+            column=column if manifest.path is not None else None,
             cure=_ALL_MISSING
             if len(missing) == len(manifest) > 1 and manifest.meta.source == "table"
             else "complete the folder, or list all that are missing with `dismix data check`",

@@ -291,4 +291,10 @@ def _typed(name: str, value: str, hint: Any) -> Any:
         return whole_number(value)
     if hint is str:
         return value
-    return tuple(item.strip() for item in value.split(",") if item.strip())
+    items = tuple(item.strip() for item in value.split(",")) if value else ()
+    if "" in items:
+        raise DisMixError(
+            f"option '{name}' is '{value}', with an empty name",
+            cure="write names parted by single commas",
+        )
+    return items

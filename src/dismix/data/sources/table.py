@@ -6,7 +6,8 @@ begin with numbers, a number is the one in a name. Nothing is shifted silently: 
 lowest grade is 1 is refused until ``first_rank`` says what 1 means.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from dismix.data.manifest import VOTE_PREFIX, Manifest, ManifestMeta, make_manif
 from dismix.data.rank_names import own_numbers
 from dismix.data.sources.base import SOURCES, Source, is_image, parse_rank
 from dismix.data.ungraded import left_out_note, ungraded_cure, ungraded_rows
+from dismix.data.validate import jump_problems
 from dismix.errors import DisMixError
 from dismix.registry import near_names
 
@@ -100,8 +102,9 @@ def read(
         {"image": image, "split": split, "group": group, "grade": grade, "annotator": annotator},
         annotators,
     )
-    table = _renamed(table, renames, lines, path)
     shown = {new: old for old, new in renames.items()}
+    with _own_names(shown):
+        table = _renamed(table, renames, lines, path)
     scale = _Scale(tuple(ranks), first_rank)
     # Before the pivot of the long form, while each vote still has a line of its own.
     for column in [c for c in table.columns if c == "grade" or c in vote_columns(table)]:
@@ -112,11 +115,15 @@ def read(
             if (name,) != tuple(annotators) or "grade" not in table:
                 raise
             raise _names_people(error, name) from None
+    if not ranks:
+        with _own_names(shown):
+            _refuse_jump(table, scale, lines, path)
     # Before the pivot too: labelling tools list waiting images without an annotator.
     table, lines, left_out = _graded(table, lines, path, shown, skip=skip_ungraded)
     if "annotator" in table:
         named = [c for c in table.columns if c not in KEYS and not c.startswith("Unnamed")]
-        table, lines = _pivoted(table, lines, path, scale)
+        with _own_names(shown):
+            table, lines = _pivoted(table, lines, path, scale)
         left_out += _by_vote_note([c for c in named if c not in table])
     names = tuple(ranks) or _numbered(table, scale, path, shown)
     table["image"] = [_image(name, images, suffix) for name in table["image"]]
@@ -130,7 +137,22 @@ def read(
         source="table",
         notes="; ".join([f"from {path.name}", *left_out]),
     )
-    return make_manifest(table, meta, path.parent, path=path, lines=lines)
+    with _own_names(shown):
+        return make_manifest(table, meta, path.parent, path=path, lines=lines)
+
+
+@contextmanager
+def _own_names(shown: Mapping[str, str]) -> Iterator[None]:
+    """Let errors name columns as the table does: the manifest's names are not in it."""
+    try:
+        yield
+    except DisMixError as error:
+        own = shown.get(error.column or "")
+        if own is None:
+            raise
+        raise DisMixError(
+            error.problem, file=error.file, row=error.row, column=own, cure=error.cure
+        ) from None
 
 
 def recognises(root: Path) -> bool:
@@ -262,6 +284,17 @@ def _ranks(
         for cell, line in zip(cells, lines, strict=True)
     ]
     return pd.Series(values, index=cells.index, dtype="Int64")
+
+
+def _refuse_jump(table: pd.DataFrame, scale: _Scale, lines: NDArray[np.int64], path: Path) -> None:
+    """Raise for a number that looks like a code for "not graded" and would make many ranks."""
+    wide = "annotator" not in table
+    columns = [c for c in table.columns if c == "grade" or (wide and c in vote_columns(table))]
+    for problem in jump_problems(table[columns], scale.words):
+        row = None if problem.row is None else int(lines[problem.row])
+        raise DisMixError(
+            problem.message, file=path, row=row, column=problem.column, cure=problem.cure
+        )
 
 
 def _names_people(error: DisMixError, column: str) -> DisMixError:

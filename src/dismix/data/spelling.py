@@ -1,0 +1,35 @@
+"""One name, two spellings: an accented letter is one sign (NFC) or a letter and an accent (NFD).
+
+Both look alike. File systems of macOS take one for the other, those of Linux do not, so a table
+that was written on a Mac may name no file here, letter for letter.
+"""
+
+import unicodedata
+from pathlib import Path
+
+
+def as_on_disk(path: Path) -> Path:
+    """Return the path of a file in the spelling that it has on disk, or as it is.
+
+    Args:
+        path: Any; nothing is looked up for one that exists, or that has ASCII letters only.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder, unicodedata.normalize("NFD", "genoux_é.png"))
+        ...     file.touch()
+        ...     as_on_disk(Path(folder, unicodedata.normalize("NFC", "genoux_é.png"))) == file
+        True
+    """
+    if str(path).isascii() or path.exists():
+        return path
+    found = Path(path.anchor)
+    # Part by part: a folder and the files in it may come from two systems.
+    for part in path.parts[1 if path.anchor else 0 :]:
+        forms = (part, *(unicodedata.normalize(form, part) for form in ("NFC", "NFD")))
+        spelled = next((found / form for form in forms if (found / form).exists()), None)
+        if spelled is None:
+            return path
+        found = spelled
+    return found
