@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dismix.bench.durations import in_words
+from dismix.graders.metrics import metric_text
 from dismix.study.choices import METRICS, MIXERS
 from dismix.study.verdict import NAMES, RULE
 from dismix.study.words import bare, gained, number
@@ -65,7 +66,7 @@ def numbers_part(found: Mapping[str, Any]) -> str:
             ends = f"{bare(metric, one['low'])}–{number(metric, one['high'])}"
             shown = f"{number(metric, one['mean'])}<small>{ends}</small>"
             cells.append(_cell(shown, best=best))
-        cells.append(f"{results[mixer]['qwk']:.3f}")
+        cells.append(metric_text(results[mixer]["qwk"]))
         rows.append(cells)
     header = ["", *(f"{m.title} {'↓' if m.lower else '↑'}" for m in METRICS.values()), "Kappa ↑"]
     return (

@@ -172,7 +172,9 @@ def results(pooled: Pooled, num_ranks: int) -> dict[str, Any]:
                 float(values[:, pooled.folds == f].mean()) for f in np.unique(pooled.folds)
             ]
         every = [grade_metrics(row, pooled.truth, num_ranks) for row in pooled.labels[mixer]]
-        rows["qwk"] = float(np.mean([one["qwk"] for one in every]))
+        # Undefined where all images have one grade and are given it.
+        kappas = [one["qwk"] for one in every if one["qwk"] is not None]
+        rows["qwk"] = float(np.mean(kappas)) if kappas else None
         errors = pooled.values("mae", mixer).mean(axis=0)
         rows["by_grade"] = [
             float(errors[pooled.truth == c].mean()) if (pooled.truth == c).any() else None
