@@ -1,6 +1,7 @@
 """`dismix generator` as a user types it."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from dismix.cli import main
 from dismix.errors import DisMixError
+from dismix.locks import in_use
 from dismix.mixing.encoding import run_manifest
 
 
@@ -38,6 +40,16 @@ def test_evaluate_prints_and_writes(dismix, small_run, tmp_path: Path) -> None:
     assert json.loads(out.read_text())["split"] == "val"
     assert judge.is_file()
     assert out.with_suffix(".jpg").is_file()
+
+
+def test_a_run_folder_in_use_is_refused(dismix, small_run, tmp_path: Path) -> None:
+    with in_use(tmp_path / "run"):
+        code, _, errors = dismix(
+            "train", small_run.data, "-o", tmp_path / "run", "--arch", "tiny", "--size", 32,
+            "--cpu", "-q",
+        )  # fmt: skip
+    assert code == 2
+    assert f"run: is in use by process {os.getpid()}; wait for it or end it" in errors
 
 
 def test_ablate_prints_the_paper_beside_ours(dismix, small_run, tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ import io
 import json
 import re
 import shutil
+import subprocess
 import sys
+import time
 import warnings
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
@@ -30,6 +32,7 @@ from dismix.graders.seeds import summarise, train_seeds
 from dismix.graders.settings import TrainSettings, choose_settings, usual_batch
 from dismix.graders.start_run import train_grader
 from dismix.labels import OrdinalTarget
+from dismix.locks import in_use
 
 RANKS = ("none", "mild", "severe")
 QUICK = {"backbone": "tiny", "epochs": 2, "batch_size": 8, "size": 16, "validate_every": 1}
@@ -473,6 +476,36 @@ def test_a_killed_seed_is_one_line(manifest, tmp_path, monkeypatch):
     monkeypatch.setattr("dismix.graders.seeds._watch", broken)
     with pytest.raises(DisMixError, match=r"was killed.*; add --resume, and a smaller --at-once"):
         train_seeds(manifest, tmp_path / "seeds", quick(), [0, 1], at_once=1, cpu=True)
+
+
+def test_a_run_folder_in_use_is_refused(manifest, tmp_path):
+    with in_use(tmp_path / "run"), pytest.raises(DisMixError, match="run: is in use by process"):
+        train_grader(manifest, tmp_path / "run", quick(), cpu=True)
+    with in_use(tmp_path / "many"), pytest.raises(DisMixError, match="many: is in use by process"):
+        train_seeds(manifest, tmp_path / "many", quick(), [0, 1], at_once=1, cpu=True)
+
+
+def test_seeds_end_when_their_parent_is_killed(manifest, tmp_path):
+    words = [
+        "grader", "train", str(manifest), "-o", str(tmp_path / "many"), "--backbone", "tiny",
+        "--epochs", "100000", "--batch-size", "8", "--size", "16", "--seeds", "2", "--at-once", "1",
+        "--cpu", "--quiet",
+    ]  # fmt: skip
+    seed, begun = tmp_path / "many" / "seed_0", time.monotonic()
+    with subprocess.Popen([sys.executable, "-m", "dismix", *words]) as parent:
+        while not (seed / "metrics.jsonl").is_file():
+            assert parent.poll() is None
+            assert time.monotonic() < begun + 120
+            time.sleep(0.1)
+        parent.kill()
+    killed = time.monotonic()
+    while True:
+        try:
+            with in_use(seed):
+                return
+        except DisMixError:
+            assert time.monotonic() < killed + 20, "the worker goes on"
+            time.sleep(0.1)
 
 
 def test_exporting_leaves_the_grader_as_it_was(run, tmp_path):

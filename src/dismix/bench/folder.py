@@ -19,15 +19,14 @@ import errno
 import json
 import os
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from dismix import atomic
-from dismix.data.building import locked
 from dismix.errors import DisMixError
+from dismix.locks import locked, take
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 STATUSES = ("done", "failed")
@@ -120,7 +119,7 @@ class BenchFolder:
     def try_lock(self, name: str) -> Iterator[bool]:
         """Hold a lock when nobody else does; yields whether."""
         with open(self._lock_path(name), "a+b") as handle:
-            yield _try(handle)
+            yield take(handle)
 
     def _lock_path(self, name: str) -> Path:
         """Return the file of a lock; a folder that cannot be written is told of here."""
@@ -134,21 +133,6 @@ class BenchFolder:
                 cure="free space, or choose another --output",
             ) from error  # fmt: skip
         return path
-
-
-def _try(handle: IO[bytes]) -> bool:
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(handle.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def disk_is_full(error: BaseException | None) -> bool:

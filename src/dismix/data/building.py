@@ -8,12 +8,10 @@ whole, and the next build goes on from there.
 
 import os
 import shutil
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -28,35 +26,6 @@ from dismix.progress import Progress
 OnError = Literal["stop", "skip"]
 IMAGES, DONE, LOCK = "images.u8", "done.u8", "lock"
 _COMMIT_SECONDS = 1.0
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock; waits for another holder, never for a dead one.
-
-    The operating system drops the lock with the process that holds it, so a lock file
-    left behind means nothing.
-    """
-    with open(path, "a+b") as handle:
-        if sys.platform == "win32":
-            import msvcrt
-
-            while True:
-                try:
-                    msvcrt.locking(handle.fileno(), msvcrt.LK_LOCK, 1)
-                    break
-                except OSError:
-                    time.sleep(0.1)
-            try:
-                yield
-            finally:
-                handle.seek(0)
-                msvcrt.locking(handle.fileno(), msvcrt.LK_UNLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
 
 
 def fill_rows(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dismix import atomic
 from dismix.errors import DisMixError
 from dismix.graders.settings import TrainSettings
+from dismix.locks import in_use
 from dismix.progress import Progress
 from dismix.provenance import provenance
 
@@ -81,31 +83,34 @@ def train_grader(
     }  # fmt: skip
     if sample_weights is not None:
         described["weights"] = sha256(sample_weights.numpy().tobytes()).hexdigest()[:16]
-    if accelerator.is_main_process:
-        claim(run, described, resume)
-    accelerator.wait_for_everyone()
-    if resume and (done := _finished(run, settings)) is not None:
-        return done
-    splits = {
-        name: load_split(
-            data, name, settings.size, device=accelerator.device, cache=cache, progress=progress
-        )
-        for name in ("train", "val")
-    }
-    mixer = make_mixer(mix, data.num_ranks, generator, mix_options or {})
-    training = Training(
-        grader.to(accelerator.device), settings, seed, mixer=mixer,
-        sample_weights=sample_weights,
-        mixer_rows=mixer_rows(mixer, data, cache),
-    )  # fmt: skip
-    run_training(
-        training, splits["train"], splits["val"], run, accelerator, resume=resume, progress=progress
-    )
-    result = _judge_chosen(run, settings, splits, accelerator.device)
-    if accelerator.is_main_process:
-        atomic.write_json(run / RESULT, result)
-        write_card(run, data)
-    return result
+    with ExitStack() as held:
+        if accelerator.is_main_process:
+            held.enter_context(in_use(run))
+            claim(run, described, resume)
+        accelerator.wait_for_everyone()
+        if resume and (done := _finished(run, settings)) is not None:
+            return done
+        splits = {
+            name: load_split(
+                data, name, settings.size, device=accelerator.device, cache=cache, progress=progress
+            )
+            for name in ("train", "val")
+        }
+        mixer = make_mixer(mix, data.num_ranks, generator, mix_options or {})
+        training = Training(
+            grader.to(accelerator.device), settings, seed, mixer=mixer,
+            sample_weights=sample_weights,
+            mixer_rows=mixer_rows(mixer, data, cache),
+        )  # fmt: skip
+        run_training(
+            training, splits["train"], splits["val"], run, accelerator, resume=resume,
+            progress=progress,
+        )  # fmt: skip
+        result = _judge_chosen(run, settings, splits, accelerator.device)
+        if accelerator.is_main_process:
+            atomic.write_json(run / RESULT, result)
+            write_card(run, data)
+        return result
 
 
 def _finished(run: Path, settings: TrainSettings) -> dict[str, Any] | None:
