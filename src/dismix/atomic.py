@@ -15,7 +15,9 @@ from typing import Any
 
 from dismix.errors import DisMixError
 
-_NO_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EISDIR, errno.ENOTEMPTY)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_NO_WRITING = (*_FULL, errno.EISDIR, errno.ENOTEMPTY)
+_FULL_WORDS = "No space left on device"
 
 
 @contextmanager
@@ -36,9 +38,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
         temporary = _made_beside(path)
         rights = temporary.stat().st_mode & 0o777
     except OSError as error:
-        raise DisMixError(
-            f"cannot write here ({error.strerror})", file=path, cure="choose another output path"
-        ) from error
+        raise cannot_write(path, error) from error
     try:
         yield temporary
         with open(temporary, "rb") as written:
@@ -46,17 +46,47 @@ def replacing(path: str | Path) -> Iterator[Path]:
         # Some writers, such as safetensors, put a private file of their own in its place.
         temporary.chmod(rights)
         os.replace(temporary, path)
-    except OSError as error:
+    except DisMixError:
+        raise
+    except Exception as error:
         # What the block itself reads may fail in other ways; these are about writing here.
-        if error.errno in _NO_WRITING:
-            raise DisMixError(
-                f"cannot write here ({error.strerror})",
-                file=path,
-                cure="choose another output path",
-            ) from error
+        named = isinstance(error, OSError) and error.errno in _NO_WRITING
+        if named or disk_is_full(error):
+            raise cannot_write(path, error) from error
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def cannot_write(path: str | Path, error: Exception) -> DisMixError:
+    """Return the line for a file that cannot be written.
+
+    Example:
+        >>> print(cannot_write("a.csv", OSError(28, "No space left on device")))
+        a.csv: cannot write here (No space left on device); free some space, or choose another
+        output path
+    """
+    reason = getattr(error, "strerror", None) or _FULL_WORDS
+    room = getattr(error, "errno", None) in (None, errno.ENOSPC, errno.EDQUOT)
+    free = "free some space, or " if room else ""
+    return DisMixError(
+        f"cannot write here ({reason})", file=path, cure=f"{free}choose another output path"
+    )
+
+
+def disk_is_full(error: BaseException | None) -> bool:
+    """Tell whether an error, or what it came from, is that nothing more can be written.
+
+    Example:
+        >>> disk_is_full(OSError(28, "No space left on device")), disk_is_full(ValueError("28"))
+        (True, False)
+    """
+    while error is not None:
+        # Libraries in other languages tell of it in words only.
+        if (isinstance(error, OSError) and error.errno in _FULL) or _FULL_WORDS in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _made_beside(path: Path) -> Path:

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from dismix.atomic import cannot_write
 from dismix.errors import DisMixError
 
 LOCK = "lock"
@@ -86,9 +87,7 @@ def in_use(folder: str | Path) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = open(path, "a+b")  # noqa: SIM115
     except OSError as error:
-        raise DisMixError(
-            f"cannot write here ({error.strerror})", file=path, cure="choose another output path"
-        ) from error
+        raise cannot_write(path, error) from error
     with handle:
         if not take(handle):
             raise DisMixError(

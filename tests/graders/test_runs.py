@@ -18,6 +18,8 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 
 from dismix.cli import main
 from dismix.data.manifest import ManifestMeta, make_manifest, read_manifest, write_manifest
@@ -506,6 +508,31 @@ def test_seeds_end_when_their_parent_is_killed(manifest, tmp_path):
         except DisMixError:
             assert time.monotonic() < killed + 20, "the worker goes on"
             time.sleep(0.1)
+
+
+@pytest.mark.parametrize("name", ["model", "last"])
+def test_a_full_disk_is_one_line(manifest, tmp_path, monkeypatch, name):
+    def full(tensors, path, metadata):
+        if name in path.name:
+            raise SafetensorError("I/O error: No space left on device (os error 28)")
+        save_file(tensors, path, metadata)
+
+    for module in ("graders.saving", "generator.checkpoint"):
+        monkeypatch.setattr(f"dismix.{module}.save_file", full)
+    told = rf"{name}\.safetensors: cannot write here \(No space left on device\); free some space"
+    with pytest.raises(DisMixError, match=told):
+        train_grader(manifest, tmp_path / "run", quick(), cpu=True)
+
+
+def test_exporting_to_a_full_disk_is_one_line(run, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    # torch, given the name of a file on a full disk, aborts the process.
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(DisMixError, match=r"m\.pt2: cannot write here \(No space left.*; free"):
+        export_grader(Grader.load(run), tmp_path / "m.pt2")
+    assert not (tmp_path / "m.pt2").exists()
 
 
 def test_exporting_leaves_the_grader_as_it_was(run, tmp_path):

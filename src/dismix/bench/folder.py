@@ -15,7 +15,6 @@ Several processes, also on several machines that share the folder, may work in i
 """
 
 import contextlib
-import errno
 import json
 import os
 import socket
@@ -28,7 +27,6 @@ from dismix import atomic
 from dismix.errors import DisMixError
 from dismix.locks import locked, take
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 STATUSES = ("done", "failed")
 """What a record says of its run."""
 
@@ -133,19 +131,3 @@ class BenchFolder:
                 cure="free space, or choose another --output",
             ) from error  # fmt: skip
         return path
-
-
-def disk_is_full(error: BaseException | None) -> bool:
-    """Tell whether an error, or what it came from, is that nothing more can be written.
-
-    Example:
-        >>> disk_is_full(OSError(28, "No space left on device")), disk_is_full(ValueError("28"))
-        (True, False)
-    """
-    while error is not None:
-        # Libraries in other languages tell of it in words only.
-        named = isinstance(error, OSError) and error.errno in _FULL
-        if named or "No space left on device" in str(error):
-            return True
-        error = error.__cause__ or error.__context__
-    return False

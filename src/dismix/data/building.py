@@ -84,7 +84,7 @@ def _prepared(folder: Path, count: int, row_bytes: int) -> NDArray[np.uint8]:
     free = shutil.disk_usage(folder).free
     if free < size:
         raise DisMixError(
-            f"the image store needs {size / 1e9:.1f} GB but {free / 1e9:.1f} GB are free",
+            f"the image store needs {_amount(size)} but {_amount(free)} are free",
             file=folder.parent,
             cure="free some space or set DISMIX_CACHE to a folder on another disk",
         )
@@ -93,6 +93,20 @@ def _prepared(folder: Path, count: int, row_bytes: int) -> NDArray[np.uint8]:
     with open(done, "wb") as handle:
         handle.truncate(count)
     return np.zeros(count, np.uint8)
+
+
+def _amount(size: float) -> str:
+    """Return bytes as people say them.
+
+    Example:
+        >>> _amount(700), _amount(41_000), _amount(2_460_000_000)
+        ('0.7 kB', '41.0 kB', '2.5 GB')
+    """
+    unit = "kB"
+    for larger in ("MB", "GB"):
+        if size >= 1e6:
+            size, unit = size / 1e3, larger
+    return f"{size / 1e3:.1f} {unit}"
 
 
 def _loaded(
