@@ -1,4 +1,4 @@
-"""Atomic writes: a file is either whole and in place, or absent.
+"""Atomic writes: a file is either whole and in place, or absent; what was damaged since is named.
 
 Everything the package writes goes through here, so a kill at any moment leaves no
 half-written result behind that a later run could mistake for a finished one.
@@ -114,3 +114,23 @@ def write_text(path: str | Path, text: str) -> None:
 def write_json(path: str | Path, value: Any) -> None:
     """Write JSON atomically, indented, with a final newline."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: str | Path, *needed: str, cure: str) -> dict[str, Any]:
+    """Read what `write_json` wrote; a file that was damaged since is an error that names it.
+
+    Args:
+        path: The file.
+        needed: Names that it must hold.
+        cure: What to do about a damaged one.
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DisMixError(f"cannot be read ({reason})", file=path, cure=cure) from error
+    missing = [name for name in needed if not isinstance(content, dict) or name not in content]
+    if missing or not isinstance(content, dict):
+        problem = f"lacks '{missing[0]}'" if missing else "is not what was written there"
+        raise DisMixError(problem, file=path, cure=cure)
+    return content

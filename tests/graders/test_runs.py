@@ -130,6 +130,27 @@ def test_a_finished_run_survives_the_deletion_of_its_checkpoint(manifest, run):
     assert not (run / "last.safetensors").exists()
 
 
+@pytest.mark.parametrize("content", ['{"select": "la', "{}", "[1]"])
+@pytest.mark.parametrize("name", ["result.json", "run.json", "data.json"])
+def test_a_damaged_file_of_a_run_is_one_line(manifest, run, name, content):
+    settings = quick(select="last,accuracy")
+    whole = (run / name).read_text()
+    (run / name).write_text(content)
+    with pytest.raises(DisMixError, match=rf"{name}: .*; restore it"):
+        evaluate_run(run, manifest, cpu=True)
+    assert not (run / "evaluation-test.json").exists()
+    if name == "run.json":
+        with pytest.raises(DisMixError, match=r"run\.json: "):
+            train_grader(manifest, run, settings, cpu=True, resume=True)
+    else:
+        train_grader(manifest, run, settings, cpu=True, resume=True)
+        assert (run / name).read_text() == whole
+        evaluate_run(run, manifest, cpu=True)
+        (run / "evaluation-val.json").write_text(content)
+        with pytest.raises(DisMixError, match=r"evaluation-val\.json: .*; delete it, and evaluate"):
+            evaluate_run(run, manifest, cpu=True)
+
+
 def test_evaluation_finds_the_data_from_another_folder(manifest, tmp_path, monkeypatch):
     monkeypatch.chdir(manifest.parent)
     train_grader("manifest.csv", "near", quick("gol", epochs=1), cpu=True)

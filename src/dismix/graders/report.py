@@ -14,7 +14,7 @@ from dismix.data.manifest import Manifest, read_manifest
 from dismix.errors import DisMixError
 from dismix.generator.images import load_split
 from dismix.generator.run_file import manifest_of, name_of
-from dismix.graders.card import CARD, DATA, write_card
+from dismix.graders.card import CARD, DATA, read_parts, write_card
 from dismix.graders.evaluation import evaluate
 from dismix.graders.saving import MODEL, load_grader
 from dismix.graders.seeds import summarise
@@ -60,6 +60,10 @@ def evaluate_run(
     device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
     path = Path(manifest) if manifest is not None else manifest_of(_described(models[0]))
     data = read_manifest(path)
+    for model in models:
+        if (model / CARD).is_file():
+            # Before the work: what the card is made of must be there.
+            read_parts(model)
     warn_if_trained_on(models[0], data)
     found = []
     for model in models:
@@ -90,8 +94,7 @@ def _described(model: Path) -> dict[str, Any]:
     path = (model if model.is_dir() else model.parent) / RUN_FILE
     if not path.is_file():
         raise DisMixError("no data named", file=model, cure="give a manifest")
-    described: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return described
+    return atomic.read_json(path, "manifest", cure="restore it, or give a manifest")
 
 
 def _own(model: Path, data: Manifest) -> dict[str, Any] | None:

@@ -121,8 +121,8 @@ def _finished(run: Path, settings: TrainSettings) -> dict[str, Any] | None:
     models = [run / model_file(rule, n) for n, rule in enumerate(settings.select)]
     if (run / FILE).is_file() or not all(p.is_file() for p in [run / RESULT, *models]):
         return None
-    result: dict[str, Any] = json.loads((run / RESULT).read_text(encoding="utf-8"))
-    return result
+    cure = "restore it; without the checkpoint it cannot be written again"
+    return atomic.read_json(run / RESULT, "select", "epoch", "validation", cure=cure)
 
 
 def _about(data: "Manifest", settings: TrainSettings, seed: int, mix: str | None) -> dict[str, Any]:
