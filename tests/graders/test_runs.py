@@ -355,6 +355,12 @@ def test_predict_takes_a_manifest_or_its_folder(run, manifest, tmp_path, capsys)
     assert re.fullmatch(r"30 images graded, \d+ of 30 as known .* grades -> .*out.json\n", out)
     first = json.loads(target.read_text())["predictions"][0]
     assert (first["image"], first["split"], first["known_grade"]) == ("00.png", "train", 0)
+    for words, endings in (((), ".csv or .json"), (("--json",), ".json")):
+        target = tmp_path / "out.xlsx"
+        code, _, err = command(capsys, "predict", run, tmp_path, "-o", target, "--cpu", *words)
+        assert (code, err) == (
+            2, f"error: {target}: cannot write '.xlsx' files; end it {endings}\n"
+        )  # fmt: skip
     code, _, err = command(capsys, "predict", run, tmp_path / "00.png", "--split", "test")
     assert (code, err) == (
         2, "error: --split: image files have no splits; leave it out, or give a manifest\n",
