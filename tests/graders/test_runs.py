@@ -24,6 +24,7 @@ from safetensors.torch import save_file
 from dismix.cli import main
 from dismix.data.manifest import ManifestMeta, make_manifest, read_manifest, write_manifest
 from dismix.errors import DisMixError
+from dismix.generator.trained_on import read_trained_on
 from dismix.graders.base import Grader
 from dismix.graders.checks import check_training
 from dismix.graders.export import export_grader
@@ -183,8 +184,43 @@ def test_data_that_were_split_anew_are_told(manifest, run):
     table = data.table.copy()
     table["split"] = table["split"].replace({"train": "test", "test": "train"})
     write_manifest(data.with_table(table), manifest)
+    with pytest.warns(UserWarning, match="the grader was trained on 18 of the 18 images that it"):
+        evaluate_run(run, cpu=True)
+    # Runs of earlier versions do not know what they saw.
+    (run / "trained_on.txt").unlink()
     with pytest.warns(UserWarning, match="no longer those that this grader was trained on"):
         evaluate_run(run, cpu=True)
+
+
+def test_learned_test_images_are_told(manifest, run, tmp_path, capsys):
+    def warned(*words):
+        code, _, err = command(capsys, "evaluate", run, *words, "--cpu", "-q")
+        assert code == 0
+        return err
+
+    data = read_manifest(manifest)
+    assert warned() == warned(manifest, "--split", "val") == warned("--split", "train") == ""
+    # Known by content, whatever they are called.
+    shutil.copy(tmp_path / "00.png", tmp_path / "new.png")
+    table = data.table.copy()
+    table.loc[29, "image"] = "new.png"
+    other = tmp_path / "other.csv"
+    write_manifest(data.with_table(table), other)
+    assert warned(other) == (
+        f"warning: {other}: the grader was trained on 1 of the 6 images that it is judged on here; "
+        "give data split as those it was trained on\n"
+    )
+    with pytest.warns(UserWarning, match="trained on 1 of the 6 images"):
+        evaluate_run(run / "model.safetensors", other, cpu=True)
+
+
+def test_a_run_that_goes_on_remembers_what_it_saw_before(manifest, run, tmp_path):
+    settings, before = quick(select="last,accuracy"), read_trained_on(run)
+    assert len(before) == 18
+    Image.new("RGB", (20, 20)).save(tmp_path / "00.png")
+    train_grader(manifest, run, settings, cpu=True, resume=True)
+    assert len(read_trained_on(run)) == 19
+    assert read_trained_on(run) > before
 
 
 @pytest.mark.parametrize(("cuts", "said"), [("fitted", "half-way"), ("nearest", "half-way")])

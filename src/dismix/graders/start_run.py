@@ -56,8 +56,11 @@ def train_grader(
         cache: Folder of the image stores.
         progress: Called while images are decoded and after each step.
     """
+    from dismix.data.digest import content_digests
     from dismix.data.manifest import read_manifest
+    from dismix.data.store import default_cache_dir
     from dismix.generator.images import load_split
+    from dismix.generator.trained_on import read_trained_on, write_trained_on
     from dismix.graders.card import write_card
     from dismix.graders.checks import check_training
     from dismix.graders.registry import create_grader
@@ -96,6 +99,11 @@ def train_grader(
             )
             for name in ("train", "val")
         }
+        if accelerator.is_main_process:
+            # Known by now: decoding has read them. A run that goes on has learned from what lay
+            # there before, too.
+            seen = content_digests(data.split("train").image_paths, cache or default_cache_dir())
+            write_trained_on(run, {*seen, *(read_trained_on(run) if resume else ())})
         mixer = make_mixer(mix, data.num_ranks, generator, mix_options or {})
         training = Training(
             grader.to(accelerator.device), settings, seed, mixer=mixer,
