@@ -10,6 +10,7 @@ import time
 import pytest
 import torch
 from PIL import Image
+from safetensors import SafetensorError
 
 from dismix import atomic
 from dismix.errors import DisMixError
@@ -89,6 +90,17 @@ def test_a_folder_in_the_place_of_the_file_is_named(tmp_path):
     with pytest.raises(DisMixError, match=r"a\.txt: cannot write here"):
         atomic.write_text(tmp_path / "a.txt", "x")
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_full_disk_is_one_line_whoever_writes(tmp_path):
+    told = r"a\.txt: cannot write here \(No space left on device\); free some space, or choose"
+    for error in (
+        OSError(28, "No space left on device"),
+        SafetensorError("I/O error: No space left on device (os error 28)"),
+    ):
+        with pytest.raises(DisMixError, match=told), atomic.replacing(tmp_path / "a.txt"):
+            raise error
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_errors_of_the_block_itself_pass_through(tmp_path):

@@ -1,4 +1,4 @@
-"""Atomic writes: a file is either whole and in place, or absent.
+"""Atomic writes: a file is either whole and in place, or absent; what was damaged since is named.
 
 Everything the package writes goes through here, so a kill at any moment leaves no
 half-written result behind that a later run could mistake for a finished one.
@@ -15,7 +15,9 @@ from typing import Any
 
 from dismix.errors import DisMixError
 
-_NO_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EISDIR, errno.ENOTEMPTY)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_NO_WRITING = (*_FULL, errno.EISDIR, errno.ENOTEMPTY)
+_FULL_WORDS = "No space left on device"
 
 
 @contextmanager
@@ -36,9 +38,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
         temporary = _made_beside(path)
         rights = temporary.stat().st_mode & 0o777
     except OSError as error:
-        raise DisMixError(
-            f"cannot write here ({error.strerror})", file=path, cure="choose another output path"
-        ) from error
+        raise cannot_write(path, error) from error
     try:
         yield temporary
         with open(temporary, "rb") as written:
@@ -46,17 +46,47 @@ def replacing(path: str | Path) -> Iterator[Path]:
         # Some writers, such as safetensors, put a private file of their own in its place.
         temporary.chmod(rights)
         os.replace(temporary, path)
-    except OSError as error:
+    except DisMixError:
+        raise
+    except Exception as error:
         # What the block itself reads may fail in other ways; these are about writing here.
-        if error.errno in _NO_WRITING:
-            raise DisMixError(
-                f"cannot write here ({error.strerror})",
-                file=path,
-                cure="choose another output path",
-            ) from error
+        named = isinstance(error, OSError) and error.errno in _NO_WRITING
+        if named or disk_is_full(error):
+            raise cannot_write(path, error) from error
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def cannot_write(path: str | Path, error: Exception) -> DisMixError:
+    """Return the line for a file that cannot be written.
+
+    Example:
+        >>> print(cannot_write("a.csv", OSError(28, "No space left on device")))
+        a.csv: cannot write here (No space left on device); free some space, or choose another
+        output path
+    """
+    reason = getattr(error, "strerror", None) or _FULL_WORDS
+    room = getattr(error, "errno", None) in (None, errno.ENOSPC, errno.EDQUOT)
+    free = "free some space, or " if room else ""
+    return DisMixError(
+        f"cannot write here ({reason})", file=path, cure=f"{free}choose another output path"
+    )
+
+
+def disk_is_full(error: BaseException | None) -> bool:
+    """Tell whether an error, or what it came from, is that nothing more can be written.
+
+    Example:
+        >>> disk_is_full(OSError(28, "No space left on device")), disk_is_full(ValueError("28"))
+        (True, False)
+    """
+    while error is not None:
+        # Libraries in other languages tell of it in words only.
+        if (isinstance(error, OSError) and error.errno in _FULL) or _FULL_WORDS in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _made_beside(path: Path) -> Path:
@@ -84,3 +114,23 @@ def write_text(path: str | Path, text: str) -> None:
 def write_json(path: str | Path, value: Any) -> None:
     """Write JSON atomically, indented, with a final newline."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: str | Path, *needed: str, cure: str) -> dict[str, Any]:
+    """Read what `write_json` wrote; a file that was damaged since is an error that names it.
+
+    Args:
+        path: The file.
+        needed: Names that it must hold.
+        cure: What to do about a damaged one.
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DisMixError(f"cannot be read ({reason})", file=path, cure=cure) from error
+    missing = [name for name in needed if not isinstance(content, dict) or name not in content]
+    if missing or not isinstance(content, dict):
+        problem = f"lacks '{missing[0]}'" if missing else "is not what was written there"
+        raise DisMixError(problem, file=path, cure=cure)
+    return content

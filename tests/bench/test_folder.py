@@ -2,9 +2,10 @@ import json
 
 import pytest
 
+from dismix.atomic import disk_is_full
 from dismix.bench.clock import Clock
 from dismix.bench.durations import Durations, in_words
-from dismix.bench.folder import BenchFolder, disk_is_full
+from dismix.bench.folder import BenchFolder
 from dismix.errors import DisMixError
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from tests.bench.synthetic import Lab
 
-from dismix.bench.report_charts import overhead_settings
+from dismix.bench.report_charts import boundary_bars, overhead_settings
 from dismix.bench.report_conflicts import flatten
 from dismix.bench.report_data import MAIN, Key, read_records
-from dismix.bench.report_study import Study, read_study
+from dismix.bench.report_study import Study, grader_name, read_study
 from dismix.bench.tables import ACCURACY, FAILED, MAE, NOT_RUN
 from dismix.bench.tables_costs import boundary_table, budget_table, overhead_table, overheads
 from dismix.bench.tables_generator import generator_table
@@ -295,6 +295,21 @@ def test_boundary_errors_are_means_over_seeds(tmp_path):
     assert len(table.rows) == 1
     assert cell(table, "Mixup", "KOA", "CLOC", "0 ↔ 1").text == "30.0"
     assert boundary_table(Study([])) is None
+
+
+def test_boundary_errors_of_all_graders_are_shown(tmp_path):
+    lab = Lab(tmp_path)
+    for grader, share in (("cloc", 0.2), ("ce", 0.3), ("gol", 0.4)):
+        metrics = {"accuracy": 0.5, "mae": 0.5, "boundary_errors": {"0|1": share}}
+        lab.grader("koa", grader, "mixup", 0, content={"metrics": metrics})
+    study = read_study(tmp_path)
+    table = boundary_table(study)
+    shown = {row[1].text: row[3].text for row in table.rows}
+    assert shown == {
+        grader_name(g): t for g, t in (("cloc", "20.0"), ("ce", "30.0"), ("gol", "40.0"))
+    }
+    bars = boundary_bars(study)
+    assert all(f"KOA, {grader_name(g)}</h3>" in bars for g in ("cloc", "ce", "gol"))
 
 
 def test_generators_stand_beside_the_papers_probes(tmp_path):

@@ -26,6 +26,7 @@ def test_plan_run_and_status_tell_the_same(tmp_path):
     planned = call("plan", "smoke", *here, "-q").stdout.splitlines()
     assert [line.split()[1] for line in planned[:2]] == ["missing", "missing"]
     assert "2 runs, 2 to run, about" in planned[-1]
+    assert planned[-1].endswith("on one CPU core or as measured here, and 0 s for 0 generators")
     ran = call("run", "smoke", *here, "-q", "--cpu")
     assert ran.exit_code == 0
     assert "2 done (2 now), 0 failed, 0 left" in ran.stdout
@@ -43,6 +44,26 @@ def test_plan_run_and_status_tell_the_same(tmp_path):
     assert elsewhere.stdout.strip() == str(tmp_path / "there" / "report.html")
     with pytest.raises(DisMixError, match="no generator of a DisMix run is here"):
         call("figures", "-o", tmp_path / "bench", "-q")
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_a_plan_for_a_gpu_says_so_where_there_is_none(tmp_path, monkeypatch, gpu):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
+    content = json.loads(call("plan", "smoke", "--json").stdout)
+    for hardware in ("one H200", None):
+        content["cost"] = {} if hardware is None else {"hardware": hardware}
+        (tmp_path / "mine.yaml").write_text(json.dumps(content))
+        here = ["-o", tmp_path / "bench", *FEW, "--set", "seed=0", "-q"]
+        last = call("plan", tmp_path / "mine.yaml", *here).stdout.splitlines()[-1]
+        assert f" on {hardware or 'one GPU'} or as measured here, and " in last
+        assert (
+            last.endswith("; there is no GPU here, where all of it takes many times as long") != gpu
+        )
+    assert call("run", tmp_path / "mine.yaml", *here, "--cpu").exit_code == 0
+    more = ["-o", tmp_path / "bench", *FEW, "--set", "seed=0,1", "-q"]
+    last = call("plan", tmp_path / "mine.yaml", *more).stdout.splitlines()[-1]
+    assert " as measured here, and 0 s for 0 generators" in last
+    assert "GPU" not in last
 
 
 def test_progress_names_the_run_and_the_time_left(tmp_path):

@@ -134,6 +134,10 @@ def test_folds_are_numbered_files(dismix, clinic):
 def test_consensus_is_written(dismix, clinic):
     manifest = import_clinic(dismix, clinic)
     target = clinic.parent / "consensus.csv"
+    code, _, err = dismix("data", "annotators", "consensus", manifest, "-o", "consensus.xlsx")
+    assert (code, err) == (
+        2, "error: consensus.xlsx: cannot write '.xlsx' files; end it .csv\n",
+    )  # fmt: skip
     code, out, _ = dismix("data", "annotators", "consensus", manifest, "-o", target)
     assert code == 0
     table = pd.read_csv(target)

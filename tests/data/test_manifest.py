@@ -233,10 +233,20 @@ def test_nothing_is_written_where_the_table_cannot_be(wide, tmp_path, monkeypatc
     monkeypatch.setattr("dismix.data.delimited.find_spec", lambda name: None)
     (tmp_path / "folder").mkdir()
     before = sorted(tmp_path.iterdir())
-    for output, message in (("x.parquet", "needs pyarrow"), ("folder", "is a folder")):
+    for output, message in (
+        ("x.parquet", "needs pyarrow"),
+        ("folder", "is a folder"),
+        ("x.xlsx", r"cannot write '\.xlsx' files; end it \.csv, \.tsv, \.txt or \.parquet"),
+    ):
         with pytest.raises(DisMixError, match=message):
             write_manifest(read_manifest(wide), tmp_path / output)
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_tsv_file_has_tabs(wide, tmp_path):
+    write_manifest(read_manifest(wide), tmp_path / "x.tsv")
+    assert "image\t" in (tmp_path / "x.tsv").read_text()
+    assert len(read_manifest(tmp_path / "x.tsv")) == len(read_manifest(wide))
 
 
 def test_cells_that_are_no_text_are_kept(tmp_path):

@@ -1,13 +1,17 @@
 """`dismix generator` as a user types it."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 
 from dismix.cli import main
 from dismix.errors import DisMixError
+from dismix.locks import in_use
 from dismix.mixing.encoding import run_manifest
 
 
@@ -38,6 +42,34 @@ def test_evaluate_prints_and_writes(dismix, small_run, tmp_path: Path) -> None:
     assert json.loads(out.read_text())["split"] == "val"
     assert judge.is_file()
     assert out.with_suffix(".jpg").is_file()
+
+
+def test_a_run_folder_in_use_is_refused(dismix, small_run, tmp_path: Path) -> None:
+    with in_use(tmp_path / "run"):
+        code, _, errors = dismix(
+            "train", small_run.data, "-o", tmp_path / "run", "--arch", "tiny", "--size", 32,
+            "--cpu", "-q",
+        )  # fmt: skip
+    assert code == 2
+    assert f"run: is in use by process {os.getpid()}; wait for it or end it" in errors
+
+
+@pytest.mark.parametrize("name", ["guide", "generator", "last"])
+def test_a_full_disk_is_one_line(dismix, small_run, tmp_path: Path, monkeypatch, name: str) -> None:
+    def full(tensors: object, path: Path, metadata: object) -> None:
+        if name in Path(path).name:
+            raise SafetensorError("I/O error: No space left on device (os error 28)")
+        save_file(tensors, path, metadata)
+
+    for module in ("saving", "checkpoint"):
+        monkeypatch.setattr(f"dismix.generator.{module}.save_file", full)
+    settings = [f"--set={key}={value}" for key, value in small_run.settings.items()]
+    code, _, errors = dismix(
+        "train", small_run.data, "-o", tmp_path / "run", "--arch", "tiny", "--size", 32, "--cpu",
+        "-q", *settings,
+    )  # fmt: skip
+    assert code == 2
+    assert f"{name}.safetensors: cannot write here (No space left on device); free" in errors
 
 
 def test_ablate_prints_the_paper_beside_ours(dismix, small_run, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from dismix.errors import DisMixError
@@ -29,6 +30,15 @@ def trained(seed: int = 0, epochs: int = 12) -> Judge:
     return train_judge(
         bright_split(), torch.device("cpu"), epochs=epochs, kind="conv", seed=seed, batch_size=15
     )
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("dismix.generator.judge.save_file", full)
+    with pytest.raises(DisMixError, match=r"judge\.safetensors: cannot write here .*; free some"):
+        Judge(3, "conv").save(tmp_path / "judge.safetensors")
 
 
 def test_it_learns_and_two_of_a_seed_agree() -> None:

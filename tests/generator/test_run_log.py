@@ -13,6 +13,15 @@ from dismix.generator.run_log import RunLog, read_metrics
 from dismix.generator.training import make_accelerator, run_training
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    log = RunLog(tmp_path, 0)
+    (tmp_path / "metrics.jsonl").unlink()
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    with pytest.raises(DisMixError, match=r"metrics\.jsonl: cannot write here \(No space left"):
+        log.write({"epoch": 1})
+
+
 class Board:
     """Stands in for torch's writer and remembers what it was given."""
 

@@ -5,7 +5,9 @@ import io
 import json
 import re
 import shutil
+import subprocess
 import sys
+import time
 import warnings
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
@@ -16,10 +18,13 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 
 from dismix.cli import main
 from dismix.data.manifest import ManifestMeta, make_manifest, read_manifest, write_manifest
 from dismix.errors import DisMixError
+from dismix.generator.trained_on import read_trained_on
 from dismix.graders.base import Grader
 from dismix.graders.checks import check_training
 from dismix.graders.export import export_grader
@@ -30,6 +35,7 @@ from dismix.graders.seeds import summarise, train_seeds
 from dismix.graders.settings import TrainSettings, choose_settings, usual_batch
 from dismix.graders.start_run import train_grader
 from dismix.labels import OrdinalTarget
+from dismix.locks import in_use
 
 RANKS = ("none", "mild", "severe")
 QUICK = {"backbone": "tiny", "epochs": 2, "batch_size": 8, "size": 16, "validate_every": 1}
@@ -125,6 +131,27 @@ def test_a_finished_run_survives_the_deletion_of_its_checkpoint(manifest, run):
     assert not (run / "last.safetensors").exists()
 
 
+@pytest.mark.parametrize("content", ['{"select": "la', "{}", "[1]"])
+@pytest.mark.parametrize("name", ["result.json", "run.json", "data.json"])
+def test_a_damaged_file_of_a_run_is_one_line(manifest, run, name, content):
+    settings = quick(select="last,accuracy")
+    whole = (run / name).read_text()
+    (run / name).write_text(content)
+    with pytest.raises(DisMixError, match=rf"{name}: .*; restore it"):
+        evaluate_run(run, manifest, cpu=True)
+    assert not (run / "evaluation-test.json").exists()
+    if name == "run.json":
+        with pytest.raises(DisMixError, match=r"run\.json: "):
+            train_grader(manifest, run, settings, cpu=True, resume=True)
+    else:
+        train_grader(manifest, run, settings, cpu=True, resume=True)
+        assert (run / name).read_text() == whole
+        evaluate_run(run, manifest, cpu=True)
+        (run / "evaluation-val.json").write_text(content)
+        with pytest.raises(DisMixError, match=r"evaluation-val\.json: .*; delete it, and evaluate"):
+            evaluate_run(run, manifest, cpu=True)
+
+
 def test_evaluation_finds_the_data_from_another_folder(manifest, tmp_path, monkeypatch):
     monkeypatch.chdir(manifest.parent)
     train_grader("manifest.csv", "near", quick("gol", epochs=1), cpu=True)
@@ -157,8 +184,43 @@ def test_data_that_were_split_anew_are_told(manifest, run):
     table = data.table.copy()
     table["split"] = table["split"].replace({"train": "test", "test": "train"})
     write_manifest(data.with_table(table), manifest)
+    with pytest.warns(UserWarning, match="the grader was trained on 18 of the 18 images that it"):
+        evaluate_run(run, cpu=True)
+    # Runs of earlier versions do not know what they saw.
+    (run / "trained_on.txt").unlink()
     with pytest.warns(UserWarning, match="no longer those that this grader was trained on"):
         evaluate_run(run, cpu=True)
+
+
+def test_learned_test_images_are_told(manifest, run, tmp_path, capsys):
+    def warned(*words):
+        code, _, err = command(capsys, "evaluate", run, *words, "--cpu", "-q")
+        assert code == 0
+        return err
+
+    data = read_manifest(manifest)
+    assert warned() == warned(manifest, "--split", "val") == warned("--split", "train") == ""
+    # Known by content, whatever they are called.
+    shutil.copy(tmp_path / "00.png", tmp_path / "new.png")
+    table = data.table.copy()
+    table.loc[29, "image"] = "new.png"
+    other = tmp_path / "other.csv"
+    write_manifest(data.with_table(table), other)
+    assert warned(other) == (
+        f"warning: {other}: the grader was trained on 1 of the 6 images that it is judged on here; "
+        "give data split as those it was trained on\n"
+    )
+    with pytest.warns(UserWarning, match="trained on 1 of the 6 images"):
+        evaluate_run(run / "model.safetensors", other, cpu=True)
+
+
+def test_a_run_that_goes_on_remembers_what_it_saw_before(manifest, run, tmp_path):
+    settings, before = quick(select="last,accuracy"), read_trained_on(run)
+    assert len(before) == 18
+    Image.new("RGB", (20, 20)).save(tmp_path / "00.png")
+    train_grader(manifest, run, settings, cpu=True, resume=True)
+    assert len(read_trained_on(run)) == 19
+    assert read_trained_on(run) > before
 
 
 @pytest.mark.parametrize(("cuts", "said"), [("fitted", "half-way"), ("nearest", "half-way")])
@@ -329,6 +391,12 @@ def test_predict_takes_a_manifest_or_its_folder(run, manifest, tmp_path, capsys)
     assert re.fullmatch(r"30 images graded, \d+ of 30 as known .* grades -> .*out.json\n", out)
     first = json.loads(target.read_text())["predictions"][0]
     assert (first["image"], first["split"], first["known_grade"]) == ("00.png", "train", 0)
+    for words, endings in (((), ".csv or .json"), (("--json",), ".json")):
+        target = tmp_path / "out.xlsx"
+        code, _, err = command(capsys, "predict", run, tmp_path, "-o", target, "--cpu", *words)
+        assert (code, err) == (
+            2, f"error: {target}: cannot write '.xlsx' files; end it {endings}\n"
+        )  # fmt: skip
     code, _, err = command(capsys, "predict", run, tmp_path / "00.png", "--split", "test")
     assert (code, err) == (
         2, "error: --split: image files have no splits; leave it out, or give a manifest\n",
@@ -473,6 +541,61 @@ def test_a_killed_seed_is_one_line(manifest, tmp_path, monkeypatch):
     monkeypatch.setattr("dismix.graders.seeds._watch", broken)
     with pytest.raises(DisMixError, match=r"was killed.*; add --resume, and a smaller --at-once"):
         train_seeds(manifest, tmp_path / "seeds", quick(), [0, 1], at_once=1, cpu=True)
+
+
+def test_a_run_folder_in_use_is_refused(manifest, tmp_path):
+    with in_use(tmp_path / "run"), pytest.raises(DisMixError, match="run: is in use by process"):
+        train_grader(manifest, tmp_path / "run", quick(), cpu=True)
+    with in_use(tmp_path / "many"), pytest.raises(DisMixError, match="many: is in use by process"):
+        train_seeds(manifest, tmp_path / "many", quick(), [0, 1], at_once=1, cpu=True)
+
+
+def test_seeds_end_when_their_parent_is_killed(manifest, tmp_path):
+    words = [
+        "grader", "train", str(manifest), "-o", str(tmp_path / "many"), "--backbone", "tiny",
+        "--epochs", "100000", "--batch-size", "8", "--size", "16", "--seeds", "2", "--at-once", "1",
+        "--cpu", "--quiet",
+    ]  # fmt: skip
+    seed, begun = tmp_path / "many" / "seed_0", time.monotonic()
+    with subprocess.Popen([sys.executable, "-m", "dismix", *words]) as parent:
+        while not (seed / "metrics.jsonl").is_file():
+            assert parent.poll() is None
+            assert time.monotonic() < begun + 120
+            time.sleep(0.1)
+        parent.kill()
+    killed = time.monotonic()
+    while True:
+        try:
+            with in_use(seed):
+                return
+        except DisMixError:
+            assert time.monotonic() < killed + 20, "the worker goes on"
+            time.sleep(0.1)
+
+
+@pytest.mark.parametrize("name", ["model", "last"])
+def test_a_full_disk_is_one_line(manifest, tmp_path, monkeypatch, name):
+    def full(tensors, path, metadata):
+        if name in path.name:
+            raise SafetensorError("I/O error: No space left on device (os error 28)")
+        save_file(tensors, path, metadata)
+
+    for module in ("graders.saving", "generator.checkpoint"):
+        monkeypatch.setattr(f"dismix.{module}.save_file", full)
+    told = rf"{name}\.safetensors: cannot write here \(No space left on device\); free some space"
+    with pytest.raises(DisMixError, match=told):
+        train_grader(manifest, tmp_path / "run", quick(), cpu=True)
+
+
+def test_exporting_to_a_full_disk_is_one_line(run, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    # torch, given the name of a file on a full disk, aborts the process.
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(DisMixError, match=r"m\.pt2: cannot write here \(No space left.*; free"):
+        export_grader(Grader.load(run), tmp_path / "m.pt2")
+    assert not (tmp_path / "m.pt2").exists()
 
 
 def test_exporting_leaves_the_grader_as_it_was(run, tmp_path):

@@ -20,7 +20,7 @@ from dismix.cli import main
 from dismix.data.manifest import read_manifest
 from dismix.errors import DisMixError
 from dismix.study.budget import Speed
-from dismix.study.conduct import conduct, prepare
+from dismix.study.conduct import announce, conduct, prepare
 from dismix.study.findings import repeating_command
 
 
@@ -91,6 +91,18 @@ def test_again_runs_nothing_and_another_question_costs_nothing(finished):
     assert {k: v for k, v in same.items() if k not in volatile} == {
         k: v for k, v in found.items() if k not in volatile
     }
+
+
+def test_what_is_done_is_not_announced_again(finished, tmp_path):
+    path, out, _ = finished
+    shutil.copytree(out, tmp_path / "copy")
+    said = []
+    conduct(path, tmp_path / "copy", toy_choices(), tell=said.append)
+    assert said[0].endswith(": all done before, nothing is trained again")
+    bench = BenchFolder(tmp_path / "copy" / "bench")
+    bench.record_path(bench.records()[0]["id"]).unlink()
+    left = announce(path, tmp_path / "copy", toy_choices())
+    assert re.search(r": about .* in all, 5 of 6 trainings are done$", left)
 
 
 def test_the_benchmarks_report_of_a_study_averages_its_folds(finished, tmp_path):
@@ -212,7 +224,7 @@ def test_the_command_says_the_answer_and_where_the_page_is(finished, monkeypatch
     assert said.out.splitlines()[-1].endswith("study.html")
     assert "30 images, 2 folds" in said.err
     assert run_cli(monkeypatch, path, "-o", out, "--plan", *OPTIONS) == 0
-    assert re.search(r"about \d+ (s|min)", capsys.readouterr().out)
+    assert "all done before, nothing is trained again" in capsys.readouterr().out
     assert run_cli(monkeypatch, path, "-o", out, "--json", *OPTIONS) == 0
     assert json.loads(capsys.readouterr().out)["answer"] == found["answer"]
 

@@ -62,11 +62,21 @@ def test_a_grade_of_one_patient_is_noted(tmp_path):
 def test_too_little_is_one_line_with_a_cure(tmp_path):
     path = write(tmp_path, [{"grade": i % 2, "group": f"p{i % 3}"} for i in range(30)])
     text = refused(path, folds=5)
-    assert "3 groups (patients) cannot be dealt into 5 folds; give --folds 3 or fewer" in text
+    assert "3 groups (patients) cannot be dealt into 5 folds; give --folds 3, or add" in text
     path = write(tmp_path, [{"grade": i % 2} for i in range(14)])
     assert "14 images are too few for 5 folds of 4 or more; give --folds 3" in refused(
         path, folds=5
     )
+    for images, most in ((3, 0), (7, 0), (9, 2)):
+        # What is advised works.
+        path = write(tmp_path, [{"grade": i % 2} for i in range(images)])
+        told = f"{images} images are too few for 5 folds of 4 or more; "
+        assert refused(path, folds=5).endswith(
+            told + (f"give --folds {most}, or add images" if most else "add images")
+        )
+    assert len(taken(path, folds=2).manifest) == 9
+    path = write(tmp_path, [{"grade": i % 2, "group": f"p{i % 3}"} for i in range(9)])
+    assert refused(path, folds=5).endswith("give --folds 2, or add images of other groups")
     path = write(tmp_path, [{"grade": 1} for _ in range(30)])
     assert "all images have grade '1': there is nothing to tell apart" in refused(path)
     path = write(tmp_path, [{"grade": i % 8} for i in range(32)])

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from dismix import atomic
+from dismix.atomic import disk_is_full
 from dismix.bench.clock import Clock
-from dismix.bench.folder import BenchFolder, disk_is_full
+from dismix.bench.folder import BenchFolder
 from dismix.bench.sources import FULL, TRAINING
 from dismix.data.digest import content_digests
 from dismix.data.manifest import read_manifest

@@ -102,6 +102,32 @@ def expected_seconds(
     return total, build
 
 
+def basis(
+    study: Study,
+    folder: BenchFolder,
+    cost: Mapping[str, Any],
+    runs: Sequence[RunSpec],
+    *,
+    gpu: bool,
+) -> tuple[str, str]:
+    """Return what expected seconds rest on, and a warning where that is no machine like this one.
+
+    Args:
+        study: All runs.
+        folder: Where finished ones are.
+        cost: The plan's.
+        runs: Those to come.
+        gpu: Whether this machine has one.
+    """
+    known = Durations.of_records(folder, study.runs)
+    if runs and all(known.mean(run.kind, run.factors) is not None for run in runs):
+        return "as measured here", ""
+    where = str(cost.get("hardware", "one GPU"))
+    usual = gpu or "cpu" in where.lower() or not runs
+    note = "; there is no GPU here, where all of it takes many times as long"
+    return f"on {where} or as measured here", "" if usual else note
+
+
 def in_words(seconds: float) -> str:
     """Return a duration for people.
 

@@ -15,21 +15,18 @@ Several processes, also on several machines that share the folder, may work in i
 """
 
 import contextlib
-import errno
 import json
 import os
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from dismix import atomic
-from dismix.data.building import locked
 from dismix.errors import DisMixError
+from dismix.locks import locked, take
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 STATUSES = ("done", "failed")
 """What a record says of its run."""
 
@@ -120,7 +117,7 @@ class BenchFolder:
     def try_lock(self, name: str) -> Iterator[bool]:
         """Hold a lock when nobody else does; yields whether."""
         with open(self._lock_path(name), "a+b") as handle:
-            yield _try(handle)
+            yield take(handle)
 
     def _lock_path(self, name: str) -> Path:
         """Return the file of a lock; a folder that cannot be written is told of here."""
@@ -134,34 +131,3 @@ class BenchFolder:
                 cure="free space, or choose another --output",
             ) from error  # fmt: skip
         return path
-
-
-def _try(handle: IO[bytes]) -> bool:
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(handle.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-def disk_is_full(error: BaseException | None) -> bool:
-    """Tell whether an error, or what it came from, is that nothing more can be written.
-
-    Example:
-        >>> disk_is_full(OSError(28, "No space left on device")), disk_is_full(ValueError("28"))
-        (True, False)
-    """
-    while error is not None:
-        # Libraries in other languages tell of it in words only.
-        named = isinstance(error, OSError) and error.errno in _FULL
-        if named or "No space left on device" in str(error):
-            return True
-        error = error.__cause__ or error.__context__
-    return False

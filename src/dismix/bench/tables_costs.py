@@ -10,7 +10,6 @@ from dismix.bench.report_study import Study, grader_name, mixer_name
 from dismix.bench.tables import ACCURACY, NOT_RUN, Cell, Table
 from dismix.bench.tables_studies import condition_words
 
-BOUNDARY_GRADER = "cloc"
 OVERHEAD = ("idrid", "gol")
 """Data set and grader of the paper's overhead figure."""
 
@@ -236,13 +235,13 @@ def boundary_errors(study: Study, data: str, grader: str) -> dict[str, dict[str,
 
 
 def boundary_settings(study: Study) -> list[tuple[str, str]]:
-    """Return the (data set, grader) whose boundary errors are shown: CLOC, else the first run."""
-    settings = []
-    for data in study.data():
-        run = [g for g in study.graders(data) if boundary_errors(study, data, g)]
-        if run:
-            settings.append((data, BOUNDARY_GRADER if BOUNDARY_GRADER in run else run[0]))
-    return settings
+    """Return every (data set, grader) whose boundary errors are known."""
+    return [
+        (data, grader)
+        for data in study.data()
+        for grader in study.graders(data)
+        if boundary_errors(study, data, grader)
+    ]
 
 
 def boundary_table(study: Study) -> Table | None:

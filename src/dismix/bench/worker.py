@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dismix.bench.folder import BenchFolder, disk_is_full
+from dismix.atomic import disk_is_full
+from dismix.bench.folder import BenchFolder
 from dismix.progress import Progress
 
 FORMAT = 1

@@ -77,10 +77,11 @@ def consensus(
     from dismix import atomic
     from dismix.data.annotators.consensus import CONSENSUS
     from dismix.data.manifest import read_manifest
-    from dismix.data.overwriting import refuse_own_source
+    from dismix.data.overwriting import refuse_ending, refuse_own_source
     from dismix.errors import DisMixError
 
     data = read_manifest(manifest)
+    refuse_ending(output, ".csv")
     refuse_own_source(output, data.path, "the manifest with the votes")
     voted = data.rows(data.has_votes)
     if len(voted) == 0:

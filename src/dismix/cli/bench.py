@@ -126,7 +126,9 @@ def plan(
     import json
     from collections import Counter
 
-    from dismix.bench.durations import expected_seconds, in_words
+    import torch
+
+    from dismix.bench.durations import basis, expected_seconds, in_words
     from dismix.bench.plan import change_plan, read_plan
     from dismix.bench.status import run_state
 
@@ -145,11 +147,12 @@ def plan(
     if study.absent:
         typer.echo(f"not given: {', '.join(study.absent)} (--data NAME=MANIFEST)")
     seconds, build = expected_seconds(study, folder, chosen.cost, missing)
-    where = chosen.cost.get("hardware", "one GPU")
+    gpu = torch.cuda.is_available()
+    where, note = basis(study, folder, chosen.cost, missing, gpu=gpu)
     typer.echo(
         f"{study.title or study.plan}: {len(study.runs)} runs, {len(missing)} to run, about "
-        f"{in_words(seconds)} on {where} or as measured here, and {in_words(build)} for "
-        f"{len(study.generators)} generators"
+        f"{in_words(seconds)} {where}, and {in_words(build)} for "
+        f"{len(study.generators)} generators{note}"
     )
 
 

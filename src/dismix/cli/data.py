@@ -111,6 +111,8 @@ def check(
     With --write-readable, images that were left out no longer count for the exit code.
     """
     from dismix.data.check import check_path
+    from dismix.data.delimited import SUFFIXES
+    from dismix.data.overwriting import refuse_ending
     from dismix.errors import DisMixError
     from dismix.progress import bar
 
@@ -118,6 +120,9 @@ def check(
         raise DisMixError(
             "has to open the images", column="--write-readable", cure="leave --no-images out"
         )
+    if readable is not None:
+        # Before the images are read, which takes a while.
+        refuse_ending(readable, *SUFFIXES)
     with bar(quiet=quiet or as_json) as progress:
         report = check_path(path, images=images, near=near, mirrored=mirrored, progress=progress)
     typer.echo(json.dumps(report.to_dict(), indent=2) if as_json else str(report))

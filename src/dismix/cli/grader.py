@@ -239,10 +239,13 @@ def predict(
     from dismix import atomic
     from dismix.cli.options import report_skipped
     from dismix.data.manifest import read_manifest
+    from dismix.data.overwriting import refuse_ending
     from dismix.graders.predict import predict_files, predict_manifest
     from dismix.graders.saving import load_grader
     from dismix.progress import bar
 
+    if output is not None:
+        refuse_ending(output, *((".json",) if json_out else (".csv", ".json")))
     manifest = _manifest_among(images, split)
     grader = load_grader(model, _device(cpu))
     with bar(quiet=quiet or output is None) as progress:
@@ -253,7 +256,7 @@ def predict(
                 grader, read_manifest(manifest), split=split, batch_size=batch_size,
                 progress=progress,
             )  # fmt: skip
-    as_json = json_out or (output is not None and output.suffix == ".json")
+    as_json = json_out or (output is not None and output.suffix.lower() == ".json")
     text = found.to_json() if as_json else found.to_csv()
     if output is None:
         typer.echo(text, nl=False)

@@ -68,7 +68,7 @@ def study(
 
     from dismix.progress import bar
     from dismix.study.choices import Choices
-    from dismix.study.conduct import conduct, prepare
+    from dismix.study.conduct import announce, conduct
     from dismix.study.findings import PAGE
 
     choices = Choices(
@@ -77,7 +77,7 @@ def study(
     )  # fmt: skip
     with bar(quiet=quiet) as progress:
         if plan:
-            typer.echo(prepare(manifest, output, choices, progress).announcement())
+            typer.echo(announce(manifest, output, choices, progress))
             return
 
         def tell(line: str) -> None:

@@ -8,12 +8,10 @@ whole, and the next build goes on from there.
 
 import os
 import shutil
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -28,35 +26,6 @@ from dismix.progress import Progress
 OnError = Literal["stop", "skip"]
 IMAGES, DONE, LOCK = "images.u8", "done.u8", "lock"
 _COMMIT_SECONDS = 1.0
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock; waits for another holder, never for a dead one.
-
-    The operating system drops the lock with the process that holds it, so a lock file
-    left behind means nothing.
-    """
-    with open(path, "a+b") as handle:
-        if sys.platform == "win32":
-            import msvcrt
-
-            while True:
-                try:
-                    msvcrt.locking(handle.fileno(), msvcrt.LK_LOCK, 1)
-                    break
-                except OSError:
-                    time.sleep(0.1)
-            try:
-                yield
-            finally:
-                handle.seek(0)
-                msvcrt.locking(handle.fileno(), msvcrt.LK_UNLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
 
 
 def fill_rows(
@@ -115,7 +84,7 @@ def _prepared(folder: Path, count: int, row_bytes: int) -> NDArray[np.uint8]:
     free = shutil.disk_usage(folder).free
     if free < size:
         raise DisMixError(
-            f"the image store needs {size / 1e9:.1f} GB but {free / 1e9:.1f} GB are free",
+            f"the image store needs {_amount(size)} but {_amount(free)} are free",
             file=folder.parent,
             cure="free some space or set DISMIX_CACHE to a folder on another disk",
         )
@@ -124,6 +93,20 @@ def _prepared(folder: Path, count: int, row_bytes: int) -> NDArray[np.uint8]:
     with open(done, "wb") as handle:
         handle.truncate(count)
     return np.zeros(count, np.uint8)
+
+
+def _amount(size: float) -> str:
+    """Return bytes as people say them.
+
+    Example:
+        >>> _amount(700), _amount(41_000), _amount(2_460_000_000)
+        ('0.7 kB', '41.0 kB', '2.5 GB')
+    """
+    unit = "kB"
+    for larger in ("MB", "GB"):
+        if size >= 1e6:
+            size, unit = size / 1e3, larger
+    return f"{size / 1e3:.1f} {unit}"
 
 
 def _loaded(

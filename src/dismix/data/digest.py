@@ -78,7 +78,8 @@ def forget(path: Path, folder: Path) -> None:
     """Drop what is remembered of a file."""
     with _memory(folder) as memory:
         if memory is not None:
-            memory.execute("DELETE FROM digests WHERE path = ?", (_path_key(path),))
+            with suppress(sqlite3.Error):
+                memory.execute("DELETE FROM digests WHERE path = ?", (_path_key(path),))
 
 
 def _path_key(path: Path) -> bytes:

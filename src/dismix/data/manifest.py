@@ -34,7 +34,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dismix import atomic
-from dismix.data.delimited import read_table, require_pyarrow
+from dismix.data.delimited import SUFFIXES, read_table, require_pyarrow
 from dismix.data.draws import image_keys
 from dismix.data.encodings import refuse_undecodable
 from dismix.data.laws import law_columns, read_laws
@@ -46,6 +46,7 @@ from dismix.data.manifest_meta import (
     refuse_bad_ranks,
     write_meta,
 )
+from dismix.data.overwriting import refuse_ending
 from dismix.data.spelling import as_on_disk
 from dismix.data.validate import Problem, first_problem, grade_problems, jump_problems, normalise
 from dismix.errors import DisMixError
@@ -267,15 +268,17 @@ def read_manifest(path: str | Path) -> Manifest:
 
 
 def write_manifest(manifest: Manifest, path: str | Path) -> None:
-    """Write the table (CSV or, by its ending, Parquet) and ``<stem>.meta.json`` beside it.
+    """Write the table (CSV or, by its ending, TSV or Parquet) and ``<stem>.meta.json`` beside it.
 
     Image paths are written relative to the new folder when they lie below it.
 
     Raises:
-        DisMixError: The path is a folder or cannot be written, or an image's path is not UTF-8.
+        DisMixError: The path is a folder, has the ending of another format or cannot be written,
+            or an image's path is not UTF-8.
     """
     path = Path(path)
     # Asked first: the meta file must not be left behind without its table.
+    refuse_ending(path, *SUFFIXES)
     if path.suffix.lower() == ".parquet":
         require_pyarrow(path)
     if path.is_dir():
@@ -288,7 +291,8 @@ def write_manifest(manifest: Manifest, path: str | Path) -> None:
         if path.suffix.lower() == ".parquet":
             table.to_parquet(temporary, index=False)
         else:
-            table.to_csv(temporary, index=False, lineterminator="\n")
+            separator = "\t" if path.suffix.lower() == ".tsv" else ","
+            table.to_csv(temporary, index=False, sep=separator, lineterminator="\n")
         # Once the table is whole, and before it is in place: neither a failure nor a kill
         # leaves a manifest with guessed or foreign ranks.
         write_meta(manifest.meta, path)

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dismix.atomic import write_json
-from dismix.data.building import IMAGES, LOCK, OnError, fill_rows, locked
+from dismix.data.building import IMAGES, LOCK, OnError, fill_rows
 from dismix.data.digest import content_digests, forget
 from dismix.data.store_settings import (
     FORMAT,
@@ -40,6 +40,7 @@ from dismix.data.store_settings import (
     store_key,
 )
 from dismix.errors import DisMixError
+from dismix.locks import locked
 from dismix.progress import Progress
 
 __all__ = ["ImageStore", "Skipped", "StoreSettings", "build_store", "default_cache_dir"]

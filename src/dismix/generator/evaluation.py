@@ -19,9 +19,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from dismix import atomic
-from dismix.data.digest import content_digests
 from dismix.data.manifest import Manifest, read_manifest
-from dismix.data.store import default_cache_dir
 from dismix.errors import DisMixError
 from dismix.generator.checkpoint import chosen_epoch, load_last
 from dismix.generator.images import SplitImages, load_split
@@ -41,7 +39,7 @@ from dismix.generator.run_file import manifest_of, name_of, require_same_ranks
 from dismix.generator.run_log import read_metrics
 from dismix.generator.saving import DIGEST_KEY
 from dismix.generator.strips import draw_strip
-from dismix.generator.trained_on import read_trained_on
+from dismix.generator.trained_on import read_trained_on, seen_note
 from dismix.generator.weights import find_weights
 from dismix.progress import Progress, steps_of
 from dismix.provenance import provenance
@@ -102,7 +100,9 @@ def evaluate_generator(
     data = read_manifest(manifest or manifest_of(described))
     require_same_ranks(run, data)
     splits = evaluation_splits(data, model, where, split=split, cache=cache, progress=progress)
-    _warn_of_seen(run, data.split(_held_out(splits)[0]), cache)
+    note = seen_note(read_trained_on(run), data.split(_held_out(splits)[0]), cache)
+    if note:
+        warnings.warn(note, stacklevel=2)
     lacking = judge is None and judge_kind is None and _no_judge(model.image_size)
     if lacking and judge_epochs != 0:
         warnings.warn(
@@ -137,19 +137,6 @@ def evaluate_generator(
 def _no_judge(size: int) -> bool:
     """Return whether the usual judge of pictures of this side has nothing to start from."""
     return size > SMALL and find_weights(WEIGHTS) is None
-
-
-def _warn_of_seen(run: Path, held_out: Manifest, cache: Path | None) -> None:
-    """Say how many of the images to judge on the generator has learned."""
-    learned = read_trained_on(run)
-    digests = content_digests(held_out.image_paths, cache or default_cache_dir())
-    seen = sum(digest in learned for digest in digests)
-    if seen:
-        warnings.warn(
-            f"{held_out.path}: the generator was trained on {seen} of the {len(digests)} images"
-            " that it is judged on here; give data split as those it was trained on",
-            stacklevel=3,
-        )
 
 
 def _unusual(described: Mapping[str, Any], data: Manifest, split: str, *, named: bool) -> str:

@@ -43,7 +43,7 @@ def refuse_other(path: Path, described: Mapping[str, Any]) -> None:
         described: What it should say. Data are compared by their fingerprint where the file
             has it, so that they may have been moved.
     """
-    old = json.loads(path.read_text(encoding="utf-8"))
+    old = atomic.read_json(path, cure="restore it, or choose another folder")
     # By fingerprint, else (files from before it was noted) by the path.
     passed = "manifest" if "data" in old else "data"
     for key, value in described.items():
@@ -89,7 +89,7 @@ def continued(path: Path, now: dict[str, Any]) -> dict[str, Any]:
         path: Its ``run.json``.
         now: Of this process.
     """
-    old = json.loads(path.read_text(encoding="utf-8")).get("provenance")
+    old = atomic.read_json(path, cure="restore it, or choose another folder").get("provenance")
     return {**old, "resumed": [*old.get("resumed", []), now]} if old else now
 
 

@@ -56,8 +56,11 @@ class RunLog:
         """Append one epoch."""
         if not self.active:
             return
-        with open(self.run / METRICS, "a", encoding="utf-8") as file:
-            file.write(json.dumps(dict(metrics)) + "\n")
+        try:
+            with open(self.run / METRICS, "a", encoding="utf-8") as file:
+                file.write(json.dumps(dict(metrics)) + "\n")
+        except OSError as error:
+            raise atomic.cannot_write(self.run / METRICS, error) from error
         if self.board is not None:
             for name, value in metrics.items():
                 self.board.add_scalar(_tag(name), value, int(metrics["epoch"]))

@@ -5,6 +5,7 @@ import json
 import math
 import warnings
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from dismix.generator.run_file import GRADERS, claim, take_graders
 from dismix.generator.run_log import require_tensorboard
 from dismix.generator.settings import with_settings
 from dismix.generator.trained_on import read_trained_on, write_trained_on
+from dismix.locks import in_use
 from dismix.progress import Progress
 
 if TYPE_CHECKING:
@@ -223,41 +225,43 @@ def train_generator(
         # Before anything is decoded, and before the folder is a run's.
         require_lpips("train without it: --set perceptual=0")
     accelerator = make_accelerator(cpu=cpu)
-    if accelerator.is_main_process:
-        claim(run, plan.described, resume)
-        if beside is not None:
-            take_graders(run, beside, plan.described)
-    accelerator.wait_for_everyone()
-    pixels = _pixels(config)
-    splits = {
-        name: load_split(
-            data, name, pixels, device=accelerator.device, cache=cache, progress=progress
-        )
-        for name in ("train", "val")
-    }
-    if accelerator.is_main_process:
-        # Known by now: decoding has read them.
-        files = data.split("train").image_paths
-        # A run that goes on has learned from what lay there before, too.
-        seen = {*read_trained_on(run), *content_digests(files, cache or default_cache_dir())}
-        write_trained_on(run, seen)
-    usual = arch == "tiny" and recipe == "default" and "epochs" not in (settings or {})
-    note = length_note(len(splits["train"]), chosen) if usual else ""
-    if note and accelerator.is_main_process:
-        warnings.warn(note, stacklevel=2)
-    perceptual = None
-    if chosen.weight("perceptual") > 0:
-        perceptual = LPIPS.pretrained().to(accelerator.device)
-    guide, reader = _graders(config, chosen, splits["train"], run, accelerator, seed)
-    training = build_training(
-        config, chosen, splits["train"], seed=seed, device=accelerator.device,
-        perceptual=perceptual, weights=weights, guide=guide, reader=reader,
-    )  # fmt: skip
-    run_training(
-        training, splits["train"], splits["val"], run, accelerator, resume=resume,
-        tensorboard=tensorboard, progress=progress,
-    )  # fmt: skip
-    return training.best
+    with ExitStack() as held:
+        if accelerator.is_main_process:
+            held.enter_context(in_use(run))
+            claim(run, plan.described, resume)
+            if beside is not None:
+                take_graders(run, beside, plan.described)
+        accelerator.wait_for_everyone()
+        pixels = _pixels(config)
+        splits = {
+            name: load_split(
+                data, name, pixels, device=accelerator.device, cache=cache, progress=progress
+            )
+            for name in ("train", "val")
+        }
+        if accelerator.is_main_process:
+            # Known by now: decoding has read them.
+            files = data.split("train").image_paths
+            # A run that goes on has learned from what lay there before, too.
+            seen = {*read_trained_on(run), *content_digests(files, cache or default_cache_dir())}
+            write_trained_on(run, seen)
+        usual = arch == "tiny" and recipe == "default" and "epochs" not in (settings or {})
+        note = length_note(len(splits["train"]), chosen) if usual else ""
+        if note and accelerator.is_main_process:
+            warnings.warn(note, stacklevel=2)
+        perceptual = None
+        if chosen.weight("perceptual") > 0:
+            perceptual = LPIPS.pretrained().to(accelerator.device)
+        guide, reader = _graders(config, chosen, splits["train"], run, accelerator, seed)
+        training = build_training(
+            config, chosen, splits["train"], seed=seed, device=accelerator.device,
+            perceptual=perceptual, weights=weights, guide=guide, reader=reader,
+        )  # fmt: skip
+        run_training(
+            training, splits["train"], splits["val"], run, accelerator, resume=resume,
+            tensorboard=tensorboard, progress=progress,
+        )  # fmt: skip
+        return training.best
 
 
 def _graders(

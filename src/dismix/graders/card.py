@@ -1,6 +1,5 @@
 """The model card beside a trained grader: data, votes, metrics by grade, limits."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +52,15 @@ def write_card(run: Path, manifest: Manifest | None = None) -> Path:
     """
     if manifest is not None:
         atomic.write_json(run / DATA, data_facts(manifest))
-    settings, result, facts = (_read(run / name) for name in ("run.json", "result.json", DATA))
+    settings, result, facts = read_parts(run)
     lines = [f"# Grader '{settings['settings']['method']}'", ""]
     lines += _training_lines(settings, result)
     lines += ["", "## Data", "", *_data_lines(facts)]
     lines += ["", "## Validation", "", *_metric_lines(result["validation"], facts["ranks"])]
     for path in sorted(run.glob("evaluation-*.json")):
-        found = _read(path)
+        found = atomic.read_json(
+            path, "split", "manifest", "metrics", cure="delete it, and evaluate again"
+        )
         title = f"## Evaluation: {found['split']} split of {Path(found['manifest']).name}"
         lines += ["", title, "", *_metric_lines(found["metrics"], facts["ranks"])]
     lines += ["", "## Limits", "", LIMITS]
@@ -70,9 +71,14 @@ def write_card(run: Path, manifest: Manifest | None = None) -> Path:
     return run / CARD
 
 
-def _read(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return content
+def read_parts(run: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Return what ``run.json``, ``result.json`` and ``data.json`` of a run say."""
+    cure = "restore it, or write it again with `dismix grader train ... --resume`"
+    return (
+        atomic.read_json(run / "run.json", "settings", "provenance", cure="restore it"),
+        atomic.read_json(run / "result.json", "select", "epoch", "validation", cure=cure),
+        atomic.read_json(run / DATA, "ranks", "counts", cure=cure),
+    )
 
 
 def _training_lines(run: dict[str, Any], result: dict[str, Any]) -> list[str]:

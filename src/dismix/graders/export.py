@@ -6,6 +6,7 @@ the grader's card says so, and gives `probabilities` (B, C), `rank` (B,) and the
 """
 
 import copy
+import io
 import warnings
 from importlib import import_module
 from importlib.util import find_spec
@@ -75,7 +76,10 @@ def export_grader(grader: Grader, path: str | Path) -> float:
         if form == "onnx":
             _write_onnx(program, temporary, grader.name)
         else:
-            torch.export.save(program, str(temporary))
+            # By way of memory: where the disk is full, torch would abort the process.
+            whole = io.BytesIO()
+            torch.export.save(program, whole)
+            temporary.write_bytes(whole.getbuffer())
         # Another batch size than the traced one, so that a fixed size would show.
         images = _images(grader, 3, seed=1)
         gap = _difference(model, images, temporary, form)

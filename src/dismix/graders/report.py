@@ -14,7 +14,8 @@ from dismix.data.manifest import Manifest, read_manifest
 from dismix.errors import DisMixError
 from dismix.generator.images import load_split
 from dismix.generator.run_file import manifest_of, name_of
-from dismix.graders.card import CARD, DATA, write_card
+from dismix.generator.trained_on import read_trained_on, seen_note
+from dismix.graders.card import CARD, DATA, read_parts, write_card
 from dismix.graders.evaluation import evaluate
 from dismix.graders.metrics import SCALARS, metric_text
 from dismix.graders.saving import MODEL, load_grader
@@ -61,7 +62,10 @@ def evaluate_run(
     device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
     path = Path(manifest) if manifest is not None else manifest_of(_described(models[0]))
     data = read_manifest(path)
-    warn_if_trained_on(models[0], data)
+    for model in models:
+        if (model / CARD).is_file():
+            # Before the work: what the card is made of must be there.
+            read_parts(model)
     found = []
     for model in models:
         grader = load_grader(model, device)
@@ -70,6 +74,9 @@ def evaluate_run(
         images = load_split(
             read, split, grader.about["size"], device=device, cache=cache, progress=progress
         )
+        if model == models[0]:
+            # By now decoding has read the images.
+            _warn_of_seen(models, data, split, cache)
         metrics = evaluate(grader, images)
         found.append(metrics)
         content = {"manifest": str(path), "split": split, "metrics": metrics}
@@ -91,8 +98,7 @@ def _described(model: Path) -> dict[str, Any]:
     path = (model if model.is_dir() else model.parent) / RUN_FILE
     if not path.is_file():
         raise DisMixError("no data named", file=model, cure="give a manifest")
-    described: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return described
+    return atomic.read_json(path, "manifest", cure="restore it, or give a manifest")
 
 
 def _own(model: Path, data: Manifest) -> dict[str, Any] | None:
@@ -112,6 +118,18 @@ def _file_name(model: Path, data: Manifest, split: str) -> str:
     if data.path is None or _own(model, data) is not None:
         return f"evaluation-{split}.json"
     return f"evaluation-{split}-{name_of(data.path)}-{data.fingerprint()[:6]}.json"
+
+
+def _warn_of_seen(models: Sequence[Path], data: Manifest, split: str, cache: Path | None) -> None:
+    """Say how many of the images to judge on were learned, else that there may be some."""
+    own = split == "train" and _own(models[0], data) is not None
+    runs = [model if model.is_dir() else model.parent for model in models]
+    learned = {digest for run in runs for digest in read_trained_on(run)}
+    note = "" if own else seen_note(learned, data.split(split), cache, "grader")
+    if note:
+        warnings.warn(note, stacklevel=3)
+    else:
+        warn_if_trained_on(models[0], data)
 
 
 def warn_if_trained_on(model: Path, data: Manifest) -> None:

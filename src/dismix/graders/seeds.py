@@ -21,6 +21,7 @@ from dismix.errors import DisMixError
 from dismix.generator.run_log import METRICS
 from dismix.graders.metrics import SCALARS
 from dismix.graders.settings import TrainSettings
+from dismix.locks import end_with_parent, in_use
 from dismix.progress import Progress
 
 SUMMARY = "summary.json"
@@ -67,7 +68,9 @@ def train_seeds(
     at_once = min(len(seeds), at_once or most)
     threads = max(1, cores // at_once)
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(at_once, mp_context=context) as pool:
+    # Without an end of their own, workers of a killed parent would train on, unseen.
+    pool = ProcessPoolExecutor(at_once, mp_context=context, initializer=end_with_parent)
+    with in_use(run), pool:
         waiting = [
             pool.submit(
                 _one, manifest, seed_folder(run, seed), settings, threads,

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dismix import atomic
 from dismix.errors import DisMixError
 from dismix.graders.settings import TrainSettings
+from dismix.locks import in_use
 from dismix.progress import Progress
 from dismix.provenance import provenance
 
@@ -54,8 +56,11 @@ def train_grader(
         cache: Folder of the image stores.
         progress: Called while images are decoded and after each step.
     """
+    from dismix.data.digest import content_digests
     from dismix.data.manifest import read_manifest
+    from dismix.data.store import default_cache_dir
     from dismix.generator.images import load_split
+    from dismix.generator.trained_on import read_trained_on, write_trained_on
     from dismix.graders.card import write_card
     from dismix.graders.checks import check_training
     from dismix.graders.registry import create_grader
@@ -81,31 +86,39 @@ def train_grader(
     }  # fmt: skip
     if sample_weights is not None:
         described["weights"] = sha256(sample_weights.numpy().tobytes()).hexdigest()[:16]
-    if accelerator.is_main_process:
-        claim(run, described, resume)
-    accelerator.wait_for_everyone()
-    if resume and (done := _finished(run, settings)) is not None:
-        return done
-    splits = {
-        name: load_split(
-            data, name, settings.size, device=accelerator.device, cache=cache, progress=progress
-        )
-        for name in ("train", "val")
-    }
-    mixer = make_mixer(mix, data.num_ranks, generator, mix_options or {})
-    training = Training(
-        grader.to(accelerator.device), settings, seed, mixer=mixer,
-        sample_weights=sample_weights,
-        mixer_rows=mixer_rows(mixer, data, cache),
-    )  # fmt: skip
-    run_training(
-        training, splits["train"], splits["val"], run, accelerator, resume=resume, progress=progress
-    )
-    result = _judge_chosen(run, settings, splits, accelerator.device)
-    if accelerator.is_main_process:
-        atomic.write_json(run / RESULT, result)
-        write_card(run, data)
-    return result
+    with ExitStack() as held:
+        if accelerator.is_main_process:
+            held.enter_context(in_use(run))
+            claim(run, described, resume)
+        accelerator.wait_for_everyone()
+        if resume and (done := _finished(run, settings)) is not None:
+            return done
+        splits = {
+            name: load_split(
+                data, name, settings.size, device=accelerator.device, cache=cache, progress=progress
+            )
+            for name in ("train", "val")
+        }
+        if accelerator.is_main_process:
+            # Known by now: decoding has read them. A run that goes on has learned from what lay
+            # there before, too.
+            seen = content_digests(data.split("train").image_paths, cache or default_cache_dir())
+            write_trained_on(run, {*seen, *(read_trained_on(run) if resume else ())})
+        mixer = make_mixer(mix, data.num_ranks, generator, mix_options or {})
+        training = Training(
+            grader.to(accelerator.device), settings, seed, mixer=mixer,
+            sample_weights=sample_weights,
+            mixer_rows=mixer_rows(mixer, data, cache),
+        )  # fmt: skip
+        run_training(
+            training, splits["train"], splits["val"], run, accelerator, resume=resume,
+            progress=progress,
+        )  # fmt: skip
+        result = _judge_chosen(run, settings, splits, accelerator.device)
+        if accelerator.is_main_process:
+            atomic.write_json(run / RESULT, result)
+            write_card(run, data)
+        return result
 
 
 def _finished(run: Path, settings: TrainSettings) -> dict[str, Any] | None:
@@ -116,8 +129,8 @@ def _finished(run: Path, settings: TrainSettings) -> dict[str, Any] | None:
     models = [run / model_file(rule, n) for n, rule in enumerate(settings.select)]
     if (run / FILE).is_file() or not all(p.is_file() for p in [run / RESULT, *models]):
         return None
-    result: dict[str, Any] = json.loads((run / RESULT).read_text(encoding="utf-8"))
-    return result
+    cure = "restore it; without the checkpoint it cannot be written again"
+    return atomic.read_json(run / RESULT, "select", "epoch", "validation", cure=cure)
 
 
 def _about(data: "Manifest", settings: TrainSettings, seed: int, mix: str | None) -> dict[str, Any]:

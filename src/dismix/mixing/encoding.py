@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from dismix import atomic
-from dismix.data.building import locked
 from dismix.data.digest import content_digests, file_digest
 from dismix.data.manifest import Manifest, read_manifest
 from dismix.data.store import ImageStore, build_store, default_cache_dir
@@ -24,6 +23,7 @@ from dismix.generator.model import Generator
 from dismix.generator.run_file import manifest_of, require_same_ranks
 from dismix.generator.saving import digest, save_tensors
 from dismix.labels import OrdinalTarget
+from dismix.locks import locked
 from dismix.mixing.details import write_details
 from dismix.mixing.filling import RecordFile
 from dismix.mixing.inference import inference

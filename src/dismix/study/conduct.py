@@ -10,6 +10,7 @@ from dismix import atomic
 from dismix.bench.durations import in_words
 from dismix.bench.engines import make_engine
 from dismix.bench.folder import BenchFolder
+from dismix.bench.plan import Plan
 from dismix.bench.runner import run_study
 from dismix.bench.specs import Study
 from dismix.data.manifest import write_manifest
@@ -51,21 +52,30 @@ class Prepared:
     name: str
     source: str
 
-    def announcement(self) -> str:
-        """Say what will be done and how long it takes."""
+    def announcement(self, done: int = 0) -> str:
+        """Say what will be done and how long it takes.
+
+        Args:
+            done: Trainings of graders that an earlier command has finished.
+        """
         budget, choices = self.budget, self.choices
         runs = 3 * choices.folds * budget.repeats
         shorter = ""
-        if choices.budget is None and budget.seconds > LONG:
+        if choices.budget is None and budget.seconds > LONG and done < runs:
             shorter = "; --budget MINUTES makes it shorter, and a stopped study goes on later"
         return (
             f"{len(self.intake.manifest):,} images, {choices.folds} folds: {choices.folds} "
             f"generators ({self.settled.arch}, {budget.generator_epochs} epochs) and {runs} "
             f"trainings of '{choices.grader}' on {self.settled.backbone}, {self.settled.size} px "
             f"({budget.epochs} epochs, about {budget.epochs * budget.train:,} images each, the "
-            f"same for every mixer): about {in_words(budget.seconds)} on "
-            f"{self.speed.hardware}{shorter}"
+            f"same for every mixer): {self._takes(done, runs)}{shorter}"
         )
+
+    def _takes(self, done: int, runs: int) -> str:
+        if done >= runs:
+            return "all done before, nothing is trained again"
+        said = f"about {in_words(self.budget.seconds)} on {self.speed.hardware}"
+        return f"{said} in all, {done} of {runs} trainings are done" if done else said
 
 
 def prepare(
@@ -135,6 +145,36 @@ def _lengths(path: Path, choices: Choices, settled: Settled, images: int, speed:
     return budget
 
 
+def _planned(
+    prepared: Prepared, folder: BenchFolder, output: Path, progress: Progress | None
+) -> tuple[Plan, Study]:
+    plan = study_plan(
+        prepared.choices, prepared.settled, prepared.budget, votes=prepared.intake.votes,
+        speed=prepared.speed,
+    )  # fmt: skip
+    return plan, resolved(plan, folder, output / DATA, prepared.name, progress)
+
+
+def _announced(prepared: Prepared, study: Study, folder: BenchFolder) -> str:
+    return prepared.announcement(sum(folder.status(run.id) == "done" for run in study.runs))
+
+
+def announce(
+    path: str | Path, output: str | Path, choices: Choices, progress: Progress | None = None
+) -> str:
+    """Say what a study would do, how long that takes and how much of it is done.
+
+    Args:
+        path: Manifest or folder.
+        output: The study's folder.
+        choices: What is asked for.
+        progress: Called now and then.
+    """
+    output = Path(output)
+    prepared, folder = prepare(path, output, choices, progress), BenchFolder(output / BENCH)
+    return _announced(prepared, _planned(prepared, folder, output, progress)[1], folder)
+
+
 def conduct(
     path: str | Path,
     output: str | Path,
@@ -161,14 +201,10 @@ def conduct(
     """
     output, choices = Path(output), choices or Choices()
     prepared = prepare(path, output, choices, progress)
-    if tell is not None:
-        tell(prepared.announcement())
     folder = BenchFolder(output / BENCH)
-    plan = study_plan(
-        choices, prepared.settled, prepared.budget, votes=prepared.intake.votes,
-        speed=prepared.speed,
-    )  # fmt: skip
-    study = resolved(plan, folder, output / DATA, prepared.name, progress)
+    plan, study = _planned(prepared, folder, output, progress)
+    if tell is not None:
+        tell(_announced(prepared, study, folder))
     found = run_study(
         study, folder, make_engine(jobs=jobs), retry_failed=retry_failed, cpu=choices.cpu,
         cost=plan.cost, progress=progress,

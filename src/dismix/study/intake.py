@@ -118,18 +118,20 @@ def _refuse_too_few(manifest: Manifest, counts: NDArray[np.int64], folds: int) -
             cure="add images of other grades",
         )
     groups = len({*group_names(manifest)})
-    if groups < folds:
-        noun = "groups (patients)" if "group" in manifest.table else "images"
+    # Of both rules the one that allows less: advice has to work.
+    most = min(groups, len(manifest) // LEAST_IN_A_FOLD)
+    fewer = f"give --folds {most}, or " if most >= 2 else ""
+    if groups < folds and "group" in manifest.table:
         raise DisMixError(
-            f"{groups} {noun} cannot be dealt into {folds} folds", file=place,
-            cure=f"give --folds {groups} or fewer" if groups > 1 else "add images of other groups",
-        )  # fmt: skip
+            f"{groups} groups (patients) cannot be dealt into {folds} folds",
+            file=place,
+            cure=f"{fewer}add images of other groups",
+        )
     if len(manifest) < LEAST_IN_A_FOLD * folds:
-        most = len(manifest) // LEAST_IN_A_FOLD
         raise DisMixError(
             f"{len(manifest)} images are too few for {folds} folds of {LEAST_IN_A_FOLD} or more",
             file=place,
-            cure=f"give --folds {most}, or add images" if most >= 2 else "add images",
+            cure=f"{fewer}add images",
         )
 
 
