@@ -486,7 +486,8 @@ def test_a_damaged_or_foreign_model_file(run, tmp_path):
 def test_images_of_weight_zero_are_no_reference(manifest, tmp_path):
     table = pd.read_csv(manifest)
     train = table.index[table["split"] == "train"]
-    table.loc[train[::3], "weight"] = 0
+    # Not a grade at an end of the scale: the one window of three ranks needs both.
+    table.loc[train[1::3], "weight"] = 0
     table.to_csv(manifest, index=False)
     for method in ("gol", "mwr"):
         folder = tmp_path / method

@@ -32,7 +32,8 @@ class SavingTime:
     that; a kill costs the epochs since, which a resumed run does again.
 
     Args:
-        least: Seconds between two, and before the first; 0 saves at once.
+        least: Seconds between two, and before the first; 0 saves every time, cheap or not.
+            None saves at once, and then as seldom as is cheap.
 
     Example:
         >>> saving = SavingTime()
@@ -44,9 +45,9 @@ class SavingTime:
         False
     """
 
-    def __init__(self, least: float = 0.0) -> None:
+    def __init__(self, least: float | None = None) -> None:
         self.least, self._began = least, time.monotonic()
-        self._next = self._began + least
+        self._next = self._began + (least or 0.0)
 
     @property
     def due(self) -> bool:
@@ -58,7 +59,8 @@ class SavingTime:
 
     def __exit__(self, *_: object) -> None:
         ended = time.monotonic()
-        self._next = ended + max(self.least, (ended - self._began) / SAVING_SHARE)
+        cheap = 0.0 if self.least == 0 else (ended - self._began) / SAVING_SHARE
+        self._next = ended + max(self.least or 0.0, cheap)
 
 
 def save_training(
