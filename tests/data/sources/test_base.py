@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from dismix.errors import DisMixError
 
 def test_options_are_listed_with_their_defaults() -> None:
     assert SOURCES["koa"].options == {"val_as_train": False}
-    assert SOURCES["idrid"].options == {}
+    assert SOURCES["idrid"].options == {"block": 0}
     assert SOURCES["table"].options["first_rank"] == 0
 
 
@@ -33,12 +34,19 @@ def test_options_are_parsed_by_type() -> None:
         ("koa", "val_as_train=maybe", "write true or false"),
         ("table", "first_rank=one", "write a whole number"),
         ("table", "ranks=a,,b", "is 'a,,b', with an empty name"),
-        ("idrid", "x=1", "it takes none"),
+        ("idrid", "x=1", "has no option 'x'"),
     ],
 )
 def test_bad_options_are_explained(source: str, text: str, message: str) -> None:
     with pytest.raises(DisMixError, match=message):
         SOURCES[source].parse_options([text])
+
+
+def test_a_source_without_options_says_so() -> None:
+    plain = replace(SOURCES["idrid"], read=lambda root: SOURCES["idrid"].read(root))
+    assert plain.options == {}
+    with pytest.raises(DisMixError, match="it takes none"):
+        plain.parse_options(["x=1"])
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,13 @@ def test_idrid_accepts_the_inner_folder_and_other_spellings(build: Build) -> Non
     assert all(p.is_file() for p in manifest.image_paths)
 
 
+def test_idrid_neighbours_may_stay_together(build: Build) -> None:
+    root = build("idrid")
+    manifest = idrid.read(root, block=3)
+    assert manifest.table["group"].tolist() == ["train-0"] * 3 + ["train-1"] + ["test-0"] * 2
+    assert "group" not in idrid.read(root).table
+
+
 def test_idrid_names_what_is_missing_and_where(build: Build) -> None:
     root = build("idrid")
     labels = root / "B. Disease Grading" / "2. Groundtruths"

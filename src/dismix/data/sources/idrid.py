@@ -4,8 +4,13 @@ Porwal et al., "Indian Diabetic Retinopathy Image Dataset (IDRiD)", Data 3(3), 2
 published: ``B. Disease Grading/1. Original Images/{a. Training Set,b. Testing Set}`` and two
 CSV files in ``2. Groundtruths``, the training one with empty trailing columns. The grade of
 macular oedema is kept as ``macular_edema``. There is no patient id, so there are no groups.
+
+Training images one number apart are more alike, in colour and in grade, than images further apart
+(`benchmarks/idrid_neighbours.py`): some are the two eyes of one person. A validation part drawn at
+random then holds eyes whose fellows are trained on; ``block`` keeps neighbours together.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,11 +40,13 @@ FILES = {
 _CURE = f"give the folder that contains '{PART}', or that folder, as published"
 
 
-def read(root: str | Path) -> Manifest:
+def read(root: str | Path, *, block: int = 0) -> Manifest:
     """Read the published folder: 413 training and 103 test images.
 
     Args:
         root: Folder that contains "B. Disease Grading", or that folder itself.
+        block: Images whose numbers lie in one block of so many are a group, as if of one person;
+            0 for no groups.
     """
     root = require_folder(root)
     part = find_entry(root, PART) or root
@@ -55,7 +62,23 @@ def read(root: str | Path) -> Manifest:
             image = known.get(name.casefold(), folder / f"{name}.jpg")
             rows.append((image.relative_to(root).as_posix(), split, grade, edema))
     table = pd.DataFrame(rows, columns=["image", "split", "grade", "macular_edema"])
+    if block > 0:
+        names = zip(table["image"], table["split"], strict=True)
+        table["group"] = [f"{split}-{_number(image) // block}" for image, split in names]
     return make_manifest(table, ManifestMeta(ranks=RANKS, source="idrid"), root)
+
+
+def _number(image: str) -> int:
+    """Return an image's place in the publisher's order, from 0.
+
+    Example:
+        >>> _number("a/IDRiD_010.jpg")
+        9
+    """
+    found = re.findall(r"\d+", Path(image).stem)
+    if not found:
+        raise DisMixError("has no number", file=image, cure="leave out block")
+    return int(found[-1]) - 1
 
 
 def recognises(root: Path) -> bool:
