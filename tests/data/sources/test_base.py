@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from dismix.data.manifest import Manifest
 from dismix.data.sources import SOURCES
 from dismix.data.sources.base import holds_images, images_below, parse_rank
 from dismix.errors import DisMixError
@@ -42,8 +43,12 @@ def test_bad_options_are_explained(source: str, text: str, message: str) -> None
         SOURCES[source].parse_options([text])
 
 
+def _read_plain(root: str | Path) -> Manifest:
+    return SOURCES["idrid"].read(root)
+
+
 def test_a_source_without_options_says_so() -> None:
-    plain = replace(SOURCES["idrid"], read=lambda root: SOURCES["idrid"].read(root))
+    plain = replace(SOURCES["idrid"], read=_read_plain)
     assert plain.options == {}
     with pytest.raises(DisMixError, match="it takes none"):
         plain.parse_options(["x=1"])
