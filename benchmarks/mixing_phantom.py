@@ -16,6 +16,7 @@ giver's rank. The measure's own error on the real images and on reconstructions 
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,13 @@ from dismix.generator.images import load_split
 from dismix.generator.traverse import ordinal_traverse
 from dismix.mixing.encoding import encode_split, run_manifest
 from dismix.mixing.engine import MixEngine
-from dismix.mixing.quality import Readings, draw_rank_pairs, read_method, within_slope
+from dismix.mixing.quality import (
+    RankPairs,
+    Readings,
+    draw_rank_pairs,
+    read_method,
+    within_slope,
+)
 from dismix.progress import bar
 from dismix.provenance import provenance
 
@@ -84,6 +91,19 @@ def scatter(read: NDArray[np.float64], asked: NDArray[np.float64]) -> dict[str, 
     }
 
 
+def alike(engine: MixEngine, pairs: RankPairs, count: int) -> Tensor:
+    """Return second images (P,), the most alike of ``count`` that have the drawn one's rank."""
+    ranks, rng = engine.store.target.hard, torch.Generator().manual_seed(1)
+    chosen = []
+    for first, second in zip(pairs.first, pairs.second, strict=True):
+        same = torch.nonzero(ranks == ranks[second]).flatten()
+        others = same[torch.randperm(len(same), generator=rng)[: count - 1]]
+        drawn = torch.cat([second.view(1), others])
+        away = engine.likeness.away(first.view(1), drawn.view(-1, 1))
+        chosen.append(drawn[away.argmin()])
+    return torch.stack(chosen)
+
+
 def measure(run: Path, args: argparse.Namespace, progress: Any) -> dict[str, Any]:
     """Return every number."""
     data = read_manifest(args.manifest or run_manifest(run))
@@ -109,6 +129,7 @@ def measure(run: Path, args: argparse.Namespace, progress: Any) -> dict[str, Any
         "subject": subject,
         "pairs": args.pairs,
         "detail": args.detail,
+        "alike": args.alike,
         "lams": [round(lam, 3) for lam in LAMS],
         "error_of_measure_on_real_images": round(float(np.abs(real - wanted).mean()), 3),
         "error_on_reconstructions": round(float(np.abs(rebuilt - wanted).mean()), 3),
@@ -120,6 +141,7 @@ def measure(run: Path, args: argparse.Namespace, progress: Any) -> dict[str, Any
     record["at_ranks"] = scatter(found, asked)
     for name, gaps in (("adjacent", (1,)), ("2 to 4 apart", (2, 3, 4))):
         pairs = draw_rank_pairs(ranks, args.pairs, args.seed, gaps)
+        pairs = replace(pairs, second=alike(engine, pairs, args.alike))
         table: dict[str, Any] = {}
         for done, method in enumerate((*INTERPOLATING, *PRESERVING), start=1):
             found = read_method(
@@ -145,6 +167,7 @@ def main() -> None:
     parser.add_argument("--manifest", type=Path)
     parser.add_argument("--pairs", type=int, default=300)
     parser.add_argument("--detail", type=float, default=0.0, help="share given back to mixes")
+    parser.add_argument("--alike", type=int, default=1, help="partners drawn for the most alike")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--figure", type=Path, help="also draw the policies here")

@@ -93,6 +93,9 @@ def write(
     ranks: Annotated[Ranks, typer.Option(help="Pair by majority or consensus.")] = Ranks.majority,
     balanced: Annotated[bool, typer.Option(help="Make more of rare grades.")] = False,
     detail: Detail = 0.0,
+    alike: Annotated[
+        int, typer.Option(help="Partners to draw, for the one that looks most alike.", min=1)
+    ] = 1,
     originals: Annotated[bool, typer.Option(help="List the original images too.")] = False,
     manifest: Data = None,
     seed: Seed = 0,
@@ -105,7 +108,7 @@ def write(
     from dismix.progress import bar
 
     chosen = tuple(policy) if policy else "combined"
-    settings = MixSettings(chosen, alpha, labels.value, ranks.value, balanced, detail)
+    settings = MixSettings(chosen, alpha, labels.value, ranks.value, balanced, detail, alike)
     with bar(quiet=quiet) as progress:
         lines = write_mixes(
             run, output, count, settings=settings, manifest=manifest, originals=originals,

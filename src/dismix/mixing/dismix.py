@@ -58,6 +58,8 @@ class DisMix(Mixer):
             equally likely, so rare grades get more mixes.
         detail: Share of what the codes leave out of the images that mixes get back, 0 to 1
             (`dismix mix encode RUN --details` first); see `dismix.mixing.details`.
+        alike: Partners drawn for a mix, of which the one that looks most like the anchor is taken
+            (`dismix.mixing.likeness`); 1 takes any, as the paper does.
         turn: Flip and rotate mixes made from stored codes.
         flips: Chances of horizontal and vertical flips.
         max_degrees: Rotations stay strictly below.
@@ -97,6 +99,7 @@ class DisMix(Mixer):
         ranks: Literal["majority", "consensus"] = "majority",
         balanced: bool = False,
         detail: float = 0.0,
+        alike: int = 1,
         turn: bool = True,
         flips: tuple[float, float] = (0.5, 0.5),
         max_degrees: float = 20.0,
@@ -128,7 +131,7 @@ class DisMix(Mixer):
             engine = MixEngine.load(run, store, compiled=compiled)
         super().__init__(_same_ranks(num_ranks, engine), **options)
         given = policies if isinstance(policies, str) else tuple(policies)
-        settings = MixSettings(given, alpha, labels, ranks, balanced, detail)
+        settings = MixSettings(given, alpha, labels, ranks, balanced, detail, alike)
         # Within a list, so that the generator stays out of state_dict and of the optimizer.
         chooser = None
         if reads_mixes(asked):

@@ -25,6 +25,7 @@ from dismix.mixing.encoding import generator_digest, open_store
 from dismix.mixing.fixed_sizes import B, in_fixed_sizes
 from dismix.mixing.inference import inference
 from dismix.mixing.latents import LatentStore
+from dismix.mixing.likeness import Likeness
 from dismix.mixing.policies import mix_codes
 from dismix.mixing.policy_draws import GENERATE_AND_MIX, PolicyDraws, named_policies
 from dismix.mixing.records import Sources, conditions, needs_z
@@ -65,6 +66,7 @@ class MixEngine:
         self.compiled, self.trained_on, self.run = compiled, trained_on, run
         self._decode: Callable[[Codes], Tensor] | None = None
         self._details: Details | None = None
+        self._likeness: Likeness | None = None
         self._lay_out()
 
     @classmethod
@@ -158,6 +160,13 @@ class MixEngine:
         if self._details is None:
             self._details = Details(self.store, self.model)
         return self._details
+
+    @property
+    def likeness(self) -> Likeness:
+        """How alike the stored images are in appearance, looked at on first use."""
+        if self._likeness is None:
+            self._likeness = Likeness.of(self)
+        return self._likeness
 
     def showing(self, sources: Sources, target: OrdinalTarget) -> Sources:
         """Return B sources whose ordinal codes are conditioned on B labels instead of their own.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -14,9 +14,11 @@ from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
 from dismix.mixing.agreement import Agreement
 from dismix.mixing.engine import MixEngine
+from dismix.mixing.likeness import alike_partners
 from dismix.mixing.policies import majority_target, mix_targets
 from dismix.mixing.policy_draws import (
     NUMBERS,
+    PARTNER,
     PartnerIndex,
     PolicyDraws,
     draw_numbers,
@@ -44,6 +46,8 @@ class MixSettings:
             likely, so rare grades get more mixes.
         detail: Share of what the codes leave out of the images that mixes get back, 0 to 1; see
             `dismix.mixing.details`.
+        alike: Partners drawn for a mix, of which the one that looks most like the anchor is taken;
+            1 takes any, as the paper does. See `dismix.mixing.likeness`.
     """
 
     policies: str | tuple[str, ...] = "combined"
@@ -52,6 +56,7 @@ class MixSettings:
     ranks: Literal["majority", "consensus"] = "majority"
     balanced: bool = False
     detail: float = 0.0
+    alike: int = 1
 
     def __post_init__(self) -> None:
         # Before anything is encoded, which may take an hour.
@@ -60,6 +65,8 @@ class MixSettings:
             raise DisMixError(f"alpha is {self.alpha:g}", cure="give a number above 0")
         if not 0 <= self.detail <= 1:
             raise DisMixError(f"detail is {self.detail:g}", cure="give a share, 0 to 1")
+        if self.alike < 1:
+            raise DisMixError(f"alike is {self.alike}", cure="give a whole number above 0")
         for name, known in (
             ("labels", ("majority", "votes")),
             ("ranks", ("majority", "consensus")),
@@ -116,10 +123,18 @@ class MixMaker:
 
     def choices(self, numbers: Tensor, ranks: Tensor, rows: Tensor) -> PolicyDraws:
         """Turn uniform numbers (B, 5) into choices for anchors of given ranks and rows (B,)."""
-        return policy_draws(
+        chosen, balanced = self.settings, self.settings.balanced
+        made = policy_draws(
             numbers, ranks, self.partners, self.policies,
-            rows=rows, alpha=self.settings.alpha, balanced=self.settings.balanced,
+            rows=rows, alpha=chosen.alpha, balanced=balanced,
         )  # fmt: skip
+        if chosen.alike == 1:
+            return made
+        partner = alike_partners(
+            self.partners, ranks, numbers[:, PARTNER], rows, self.engine.likeness,
+            chosen.alike, balanced=balanced,
+        )  # fmt: skip
+        return replace(made, partner=partner)
 
     def draw(self, count: int, seeds: int | Sequence[int]) -> StoredMixes:
         """Draw mixes with anchors from the whole split.

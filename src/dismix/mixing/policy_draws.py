@@ -23,7 +23,7 @@ GROUPS = {
     "interpolating": ("ordinal_mix", "generate_and_mix"),
 }
 #: Uniform numbers that one mix takes: policy, lam, giver, partner, asked rank.
-NUMBERS = 5
+NUMBERS, PARTNER = 5, 3
 # lam lies strictly between the two pictures.
 _EDGE = 1e-4
 
@@ -104,7 +104,7 @@ class PartnerIndex:
                 f"rank {int(wrong)} is outside 0..{num_ranks - 1}",
                 cure="use a manifest with the generator's ranks",
             )
-        self.num_ranks = num_ranks
+        self.num_ranks, self.ranks = num_ranks, ranks
         self.order = torch.argsort(ranks, stable=True)
         self.counts = torch.bincount(ranks, minlength=num_ranks)
         # With an empty rank at either end, every rank has two neighbours.
@@ -234,7 +234,7 @@ def policy_draws(
     numbers, ranks = numbers.cpu(), ranks.cpu().long()
     known = torch.tensor([POLICIES.index(name) for name in policies])
     policy = known[(numbers[:, 0] * len(known)).long().clamp(max=len(known) - 1)]
-    partner, adjacent = partners.choose(ranks, numbers[:, 3], rows, balanced=balanced)
+    partner, adjacent = partners.choose(ranks, numbers[:, PARTNER], rows, balanced=balanced)
     policy = torch.where((policy == GENERATE_AND_MIX) & ~adjacent, ORDINAL_MIX, policy)
     return PolicyDraws(
         policy=policy,

@@ -215,7 +215,8 @@ training images and belong to the training split only.
   names training images: look at it before the folder leaves the house.
 - settings: policies {_text(settings.policies)}, lam ~ Beta({settings.alpha:g}, {settings.alpha:g}),
   labels by {settings.labels}, pairs by {settings.ranks},
-  {"" if settings.balanced else "not "}balanced over ranks, detail {settings.detail:g}, seed {seed}.
+  {"" if settings.balanced else "not "}balanced over ranks, detail {settings.detail:g}, the most
+  alike of {settings.alike} partners, seed {seed}.
 
 {notes}
 """
