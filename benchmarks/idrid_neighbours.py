@@ -23,7 +23,7 @@ SIZE, BLACK = 64, 20
 
 
 def colours(data: Manifest, split: str) -> NDArray[np.float64]:
-    """Return means and spreads of the channels within the fundus, each of unit spread."""
+    """Return means and spreads of the channels within the fundus, and the fundus's share."""
     import torch
 
     images = load_split(data, split, SIZE, device=torch.device("cpu"))
@@ -32,9 +32,7 @@ def colours(data: Manifest, split: str) -> NDArray[np.float64]:
     for image in pixels.flatten(2).double().numpy():
         inside = image[:, image.mean(0) > BLACK]
         found.append([*inside.mean(1), *inside.std(1), inside.shape[1] / image.shape[1]])
-    table = np.array(found)
-    scaled: NDArray[np.float64] = (table - table.mean(0)) / table.std(0)
-    return scaled
+    return np.array(found)
 
 
 def main() -> None:
@@ -47,12 +45,14 @@ def main() -> None:
     made = provenance()
     print(f"{made['date']}, commit {made['commit']}")
     for name, splits in (("train and validation", ("train", "val")), ("test", ("test",))):
-        parts = [data.split(split) for split in splits if (data.table["split"] == split).any()]
+        splits = tuple(split for split in splits if (data.table["split"] == split).any())
+        parts = [data.split(split) for split in splits]
         number = [
             int(re.findall(r"\d+", Path(p).stem)[-1]) for d in parts for p in d.table["image"]
         ]
         order = np.argsort(number)
         looks = np.concatenate([colours(data, split) for split in splits])[order]
+        looks = (looks - looks.mean(0)) / looks.std(0)
         grades = np.concatenate([d.grades for d in parts])[order]
         number_there = np.array(number)[order]
         print(

@@ -99,7 +99,7 @@ def alike(engine: MixEngine, pairs: RankPairs, count: int) -> Tensor:
         same = torch.nonzero(ranks == ranks[second]).flatten()
         others = same[torch.randperm(len(same), generator=rng)[: count - 1]]
         drawn = torch.cat([second.view(1), others])
-        away = engine.likeness.away(first.view(1), drawn.view(-1, 1))
+        away = engine.likeness.away(first.expand(len(drawn)), drawn)
         chosen.append(drawn[away.argmin()])
     return torch.stack(chosen)
 

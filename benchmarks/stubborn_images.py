@@ -39,7 +39,7 @@ def main() -> None:
     groups = {str(grade): [grade] for grade in sorted({*grades.values()})}
     for name, members in {**groups, "all": sorted({*grades.values()})}.items():
         shares = [share[image] for image, grade in grades.items() if grade in members]
-        wrong = sum(value <= 1 - OFTEN for value in shares)
+        wrong = sum(1 - value >= OFTEN for value in shares)
         sure = sum(value >= OFTEN for value in shares)
         print(f"| {name} | {len(shares)} | {wrong} | {len(shares) - wrong - sure} | {sure} |")
 

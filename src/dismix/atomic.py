@@ -15,8 +15,8 @@ from typing import Any
 
 from dismix.errors import DisMixError
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-_NO_WRITING = (*_FULL, errno.EISDIR, errno.ENOTEMPTY)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_NO_WRITING = (*_FULL, errno.EROFS, errno.EISDIR, errno.ENOTEMPTY)
 _FULL_WORDS = "No space left on device"
 
 
@@ -50,9 +50,10 @@ def replacing(path: str | Path) -> Iterator[Path]:
         raise
     except Exception as error:
         # What the block itself reads may fail in other ways; these are about writing here.
-        named = isinstance(error, OSError) and error.errno in _NO_WRITING
-        if named or disk_is_full(error):
+        if isinstance(error, OSError) and error.errno in _NO_WRITING:
             raise cannot_write(path, error) from error
+        if disk_is_full(error):
+            raise cannot_write(path, OSError(errno.ENOSPC, _FULL_WORDS)) from error
         raise
     finally:
         temporary.unlink(missing_ok=True)

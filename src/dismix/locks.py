@@ -99,6 +99,16 @@ def in_use(folder: str | Path) -> Iterator[None]:
             yield
         finally:
             _say(handle, "")
+            _release(handle)
+
+
+def _release(handle: IO[bytes]) -> None:
+    # A process that was forked meanwhile has the file open, too, and would keep the lock.
+    if sys.platform != "win32":
+        import fcntl
+
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 def _say(handle: IO[bytes], text: str) -> None:

@@ -18,6 +18,7 @@ from dismix.data.digest import content_digests, file_digest
 from dismix.data.manifest import read_manifest, write_manifest
 from dismix.data.store import default_cache_dir
 from dismix.errors import DisMixError
+from dismix.generator.judge import Judge
 from dismix.generator.trained_on import FILE as TRAINED_ON
 from dismix.generator.trained_on import write_trained_on
 from dismix.graders.metrics import SCALARS, grade_metrics
@@ -433,12 +434,18 @@ def test_a_plan_asked_anew_keeps_what_it_had_finished(tmp_path):
 def test_a_judge_is_trained_once_for_the_runs_that_ask_for_it(smoke, tmp_path: Path) -> None:
     factors = {"grader": ["ce"], "mixer": ["dismix"], "seed": [0, 1]}
     options = {"dismix": {"pool": 8, "judged": 0.5}}
-    study, bench = tiny_study(tmp_path, factors=factors, mixers=options)
+    settings = {**tiny_plan().settings, "size": 128}
+    study, bench = tiny_study(tmp_path, factors=factors, mixers=options, settings=settings)
     found = run_study(study, bench, cpu=True)
     assert (found.failed, found.left) == (0, 0), found.errors
     assert len([*bench.root.glob("judges/*.safetensors")]) == 1
     assert found.done == len(study.runs) == 2
     assert not [*smoke[1].root.glob("judges/*")]
+    # Its training is nobody's own time, and it reads pictures of the generator's size.
+    own = [record["wall_s"] for record in bench.records()]
+    (file,) = bench.root.glob("judges/*.safetensors")
+    assert max(own) < 4 * min(own) + 0.5
+    assert Judge.load(file).kind == "conv"
 
 
 def test_details_are_made_for_the_runs_that_ask_for_them(smoke, tmp_path: Path) -> None:

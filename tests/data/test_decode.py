@@ -223,8 +223,22 @@ def test_smaller_copies_in_a_file_are_no_pages() -> None:
     pyramid = decode_image(encoded(large, "TIFF", save_all=True, append_images=[small]))
     assert pyramid.shape == (8, 8, 3)
     assert (pyramid == 8).all()
+    small.encoderinfo = {"tiffinfo": {254: 4}}
+    masked = encoded(large, "TIFF", save_all=True, append_images=[small])
+    assert decode_image(masked).shape == (8, 8, 3)
     photo = encoded(large, "MPO", save_all=True, append_images=[small], quality=95)
     assert decode_image(photo).shape == (8, 8, 3)
+
+
+def test_what_follows_a_whole_picture_may_be_damaged() -> None:
+    large = Image.fromarray(np.full((8, 8, 3), 8, np.uint8))
+    data = bytearray(encoded(large, "TIFF"))
+    start = struct.unpack("<I", data[4:8])[0]
+    entries = struct.unpack("<H", data[start : start + 2])[0]
+    # The pointer to the next page, beyond the file.
+    at = start + 2 + 12 * entries
+    data[at : at + 4] = struct.pack("<I", len(data) + 1000)
+    assert (decode_image(bytes(data)) == 8).all()
 
 
 def png_bomb(width: int, height: int) -> bytes:

@@ -49,6 +49,14 @@ def test_laws_beside_a_grade_column_that_is_empty(tmp_path: Path) -> None:
     assert make_manifest(alone, None, tmp_path).num_ranks == 3
 
 
+def test_laws_say_how_many_ranks_there_are_whatever_grades_leave_out(tmp_path: Path) -> None:
+    laws = {f"prob_{rank}": [float(rank == 3), None, None] for rank in range(10)}
+    sparse = pd.DataFrame(
+        {"image": ["a", "b", "c"], "split": "train", "grade": [None, 0, 9], **laws}
+    )
+    assert make_manifest(sparse, None, tmp_path).num_ranks == 10
+
+
 @pytest.mark.parametrize(
     ("row", "column", "value", "words"),
     [

@@ -19,14 +19,13 @@ def test_the_nearest_of_those_drawn_is_taken_against_a_loop() -> None:
     layouts, index = torch.rand(80, 6, generator=rng), PartnerIndex(ranks, 4)
     rows = torch.randint(80, (50,), generator=rng)
     uniform = torch.rand(50, generator=rng, dtype=torch.float64)
-    found = alike_partners(index, ranks[rows], uniform, rows, Likeness(layouts), 5)
     first, _ = index.choose(ranks[rows], uniform, rows)
+    found = alike_partners(index, first, rows, Likeness(layouts), 5)
     for b in range(50):
-        drawn = []
-        for step in range(5):
-            number = (uniform[b : b + 1] + step * _GOLDEN) % 1
-            drawn.append(int(index.choose(ranks[rows[b : b + 1]], number, rows[b : b + 1])[0]))
-        drawn = [row for row in drawn if ranks[row] == ranks[first[b]]]
+        same = torch.nonzero(ranks == ranks[first[b]]).flatten().tolist()
+        start, count = same.index(int(first[b])), len(same)
+        steps = [int((step * _GOLDEN) % 1 * count) for step in range(5)]
+        drawn = [same[(start + step) % count] for step in steps]
         best = min(drawn, key=lambda row: float((layouts[row] - layouts[rows[b]]).square().sum()))
         assert int(found[b]) == best
     assert torch.equal(ranks[found], ranks[first])
@@ -37,9 +36,17 @@ def test_unknown_anchors_keep_their_first_partner() -> None:
     index = PartnerIndex(torch.tensor([0, 0, 1, 1, 1]), 2)
     ranks, rows = torch.tensor([0, 0]), torch.tensor([-1, 1])
     likeness = Likeness(torch.tensor([[0.0], [9.0], [0.0], [1.0], [9.0]]))
-    uniform = torch.tensor([0.0, 0.0])
-    assert index.choose(ranks, uniform, rows)[0].tolist() == [2, 2]
-    assert alike_partners(index, ranks, uniform, rows, likeness, 8).tolist() == [2, 4]
+    first, _ = index.choose(ranks, torch.tensor([0.0, 0.0]), rows)
+    assert first.tolist() == [2, 2]
+    assert alike_partners(index, first, rows, likeness, 8).tolist() == [2, 4]
+
+
+def test_an_anchor_is_never_its_own_partner() -> None:
+    index = PartnerIndex(torch.tensor([0, 0, 0, 2]), 3)
+    likeness, rows = Likeness(torch.tensor([[0.0], [5.0], [6.0], [0.0]])), torch.tensor([0, 0, 0])
+    first, adjacent = index.choose(torch.zeros(3, dtype=torch.long), torch.rand(3), rows)
+    assert not adjacent.any()
+    assert alike_partners(index, first, rows, likeness, 9).tolist() == [1, 1, 1]
 
 
 def test_all_else_of_a_mix_stays_and_partners_come_nearer(toy_run: Path) -> None:
@@ -51,8 +58,7 @@ def test_all_else_of_a_mix_stays_and_partners_come_nearer(toy_run: Path) -> None
     assert torch.equal(before.anchor, after.anchor)
     assert torch.equal(any_.ranks[before.choices.partner], any_.ranks[after.choices.partner])
     away = [
-        engine.likeness.away(made.anchor, made.choices.partner.unsqueeze(0)).mean()
-        for made in (before, after)
+        engine.likeness.away(made.anchor, made.choices.partner).mean() for made in (before, after)
     ]
     assert away[1] < 0.9 * away[0]
     # The same draws whatever the number of mixes.

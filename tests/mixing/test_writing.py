@@ -1,5 +1,6 @@
 """Mixes as files: replayable, resumable, readable as any other data set."""
 
+import json
 import os
 import signal
 import subprocess
@@ -131,6 +132,21 @@ def test_equalised_originals_are_not_equalised_again(tmp_path):
     seen = mixes.images(torch.arange(12, 16), "cpu")
     written = read_pictures(tmp_path / "m", range(4)).float() / 127.5 - 1
     assert torch.allclose(seen, written, atol=1e-5)
+
+
+def test_a_folder_from_before_a_setting_goes_on(tmp_path):
+    run = make_run(tmp_path, train=12)
+    write_mixes(run, tmp_path / "m", 4, cache=tmp_path / "cache")
+    done = tmp_path / "m" / "mixes.json"
+    stamp = json.loads(done.read_text())
+    del stamp["settings"]["alike"], stamp["settings"]["detail"]
+    done.write_text(json.dumps(stamp))
+    write_mixes(run, tmp_path / "m", 6, cache=tmp_path / "cache")
+    assert len(pd.read_csv(tmp_path / "m" / "mixes.csv")) == 6
+    stamp["settings"]["alike"] = 3
+    done.write_text(json.dumps(stamp))
+    with pytest.raises(DisMixError, match="is from other mixes"):
+        write_mixes(run, tmp_path / "m", 6, cache=tmp_path / "cache")
 
 
 def test_balanced_mixes_make_more_of_rare_ranks(tmp_path):

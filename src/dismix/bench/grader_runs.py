@@ -55,6 +55,8 @@ def run_grader(
         name: warm.images(folder, spec["data"], name, settings.size, accelerator.device, progress)
         for name in ("train", "val", "test")
     }
+    if shared is not None and _asks_judge(spec):
+        _judge(folder, spec, shared, warm, accelerator.device, progress)
     # From here on: what is loaded once for many runs is no run's own time.
     clock, peak = Clock(run / "clock.json"), PeakMemory(accelerator.device)
     grader = build_grader(spec, settings, data, warm)
@@ -124,7 +126,6 @@ def build_mixer(
     name, options = spec["factors"]["mixer"], dict(spec["local"]["options"])
     if shared is None:
         return make_mixer(name, num_ranks, None, options)
-    from dismix.mixing.agreement import reads_mixes
     from dismix.mixing.encoding import encode_split
     from dismix.mixing.registry import create_mixer
 
@@ -132,20 +133,54 @@ def build_mixer(
         # Not every run wants them, and they are as large as the images.
         run = folder.generator_dir(spec["generator"])
         warm.keep("details", run, lambda: encode_split(run, device=device, details=True))
-    if "judge" not in options and reads_mixes(options):
-        options["judge"] = warm.keep(
-            "judges", (str(folder.root), spec["data"]), lambda: _judge(folder, spec, warm, device)
-        )
-    compiled = bool(options.pop("compiled", False))
-    engine = warm.engine(folder, spec["generator"], str(shared["store"]), device, compiled)
+    if _asks_judge(spec):
+        options["judge"] = _judge(folder, spec, shared, warm, device)
+    engine = _engine(folder, spec, shared, warm, device)
+    options.pop("compiled", None)
     return create_mixer(name, num_ranks, engine=engine, **options)
 
 
-def _judge(folder: BenchFolder, spec: Mapping[str, Any], warm: Warm, device: torch.device) -> Judge:
-    """Return the judge of these data, trained by whichever run comes first."""
-    file, size = judge_file(folder, spec["data"], None), spec["local"]["settings"]["size"]
-    with folder.lock(f"judge-{file.stem}"):
-        return ready_judge(file, warm.images(folder, spec["data"], "train", size, device), size)
+def _engine(
+    folder: BenchFolder,
+    spec: Mapping[str, Any],
+    shared: Mapping[str, Any],
+    warm: Warm,
+    device: torch.device,
+) -> Any:
+    """Return the open generator of a run."""
+    compiled = bool(spec["local"]["options"].get("compiled", False))
+    return warm.engine(folder, spec["generator"], str(shared["store"]), device, compiled)
+
+
+def _asks_judge(spec: Mapping[str, Any]) -> bool:
+    """Tell whether a run wants mixes read by a judge that nobody has given."""
+    from dismix.mixing.agreement import reads_mixes
+
+    options = spec["local"]["options"]
+    return "judge" not in options and reads_mixes(options)
+
+
+def _judge(
+    folder: BenchFolder,
+    spec: Mapping[str, Any],
+    shared: Mapping[str, Any],
+    warm: Warm,
+    device: torch.device,
+    progress: Progress | None = None,
+) -> Judge:
+    """Return the judge of these data, trained by whichever run comes first.
+
+    It reads the generator's pictures, so it is trained at their size, not at the grader's.
+    """
+    size = _engine(folder, spec, shared, warm, device).model.image_size
+    file = judge_file(folder, spec["data"], None)
+
+    def make() -> Judge:
+        with folder.lock(f"judge-{file.stem}"):
+            train = warm.images(folder, spec["data"], "train", size, device, progress)
+            return ready_judge(file, train, size, progress=progress)
+
+    return warm.keep("judges", (str(file), size, str(device)), make)
 
 
 def _rows(mixer: Any, data: Manifest, spec: Mapping[str, Any], warm: Warm) -> Any:

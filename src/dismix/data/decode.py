@@ -197,7 +197,7 @@ def _decode_pillow(
         if image.width * image.height > max_pixels:
             raise too_large(name, max_pixels, image.size)
         # Of JPEG files (MPO) further pictures are previews.
-        pages = 1 if image.format == "MPO" else _pages(image)
+        pages = 1 if image.format == "MPO" else _pages(image, stream)
         if pages > 1:
             raise several(name, pages, "pages" if image.format == "TIFF" else "frames")
         if near_size is not None:
@@ -235,18 +235,24 @@ def _flattened(image: Image.Image, name: str) -> Image.Image:
     )
 
 
-def _pages(image: Image.Image) -> int:
-    """Return how many pictures a file holds, smaller copies of one not counted."""
-    count = int(getattr(image, "n_frames", 1))
-    if count == 1 or image.format != "TIFF":
-        return count
-    pages = 0
-    for page in range(count):
-        image.seek(page)
-        tags = getattr(image, "tag_v2", {})
-        # NewSubfileType, bit 0, or the older SubfileType.
-        pages += not (int(tags.get(254, 0)) & 1 or tags.get(255) == 2)
-    image.seek(0)
+def _pages(image: Image.Image, stream: Stream) -> int:
+    """Return how many pictures a file holds, smaller copies of one and masks not counted."""
+    if image.format != "TIFF":
+        return int(getattr(image, "n_frames", 1))
+    pages, place = 0, stream.tell()
+    try:
+        # Another reader: looking at damaged pages spoils the one that looks.
+        stream.seek(0)
+        tiff = Image.open(stream, formats=["TIFF"])
+        for page in range(int(getattr(tiff, "n_frames", 1))):
+            tiff.seek(page)
+            tags = getattr(tiff, "tag_v2", {})
+            # NewSubfileType: bit 0 a smaller copy, bit 2 a mask; or the older SubfileType.
+            pages += not (int(tags.get(254, 0)) & 0b101 or tags.get(255) == 2)
+    except Exception:
+        # What follows the first picture is damaged; whether that one is shows when it is read.
+        pages = max(pages, 1)
+    stream.seek(place)
     return pages
 
 

@@ -7,6 +7,7 @@ exist as long as the keys stay as long as they are (see :func:`image_keys`).
 """
 
 import hashlib
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,6 +32,8 @@ def image_keys(paths: Sequence[Path]) -> list[str]:
         >>> image_keys([Path("/data/idrid/train/001.jpg"), Path("/data/idrid/test/001.jpg")])
         ['train/001.jpg', 'test/001.jpg']
     """
+    # Accents as one sign: how a disk spells them is no property of an image.
+    paths = [Path(unicodedata.normalize("NFC", str(path))) for path in paths]
     parts = [path.parts for path in paths]
     for depth in range(1, max((len(p) for p in parts), default=0) + 1):
         keys = ["/".join(p[-depth:]) for p in parts]

@@ -22,7 +22,17 @@ def as_on_disk(path: Path) -> Path:
         ...     as_on_disk(Path(folder, unicodedata.normalize("NFC", "genoux_é.png"))) == file
         True
     """
-    if str(path).isascii() or path.exists():
+    if str(path).isascii():
+        return path
+    try:
+        return _found(path)
+    except OSError:
+        # Too long, or not to be looked at: whoever opens it says so.
+        return path
+
+
+def _found(path: Path) -> Path:
+    if path.exists():
         return path
     found = Path(path.anchor)
     # Part by part: a folder and the files in it may come from two systems.

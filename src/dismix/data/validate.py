@@ -118,7 +118,7 @@ def problems(table: pd.DataFrame, num_ranks: int | None) -> Iterator[Problem]:
     yield from _split_problems(table)
     for column in columns:
         yield from grade_problems(table[column], num_ranks)
-    if num_ranks is None:
+    if num_ranks is None and not laws:
         yield from jump_problems(table[columns])
     yield from law_problems(table, num_ranks)
     for row in np.flatnonzero(table[columns + laws].isna().all(axis=1)):

@@ -8,6 +8,7 @@ asked for: see `download`.
 """
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
@@ -164,7 +165,8 @@ def require_lpips(without: str = "") -> None:
     Args:
         without: How to do without it, for the cure.
     """
-    if find_weights(WEIGHTS) is None and not (Path(torch.hub.get_dir()) / _KEPT).is_file():
+    kept = (Path(torch.hub.get_dir()) / _KEPT).is_file() and find_spec("lpips") is not None
+    if find_weights(WEIGHTS) is None and not kept:
         raise DisMixError(
             f"weights '{WEIGHTS}' (VGG16 for LPIPS) not found",
             cure=how_to_get() + (f", or {without}" if without else ""),

@@ -59,7 +59,8 @@ class DisMix(Mixer):
         detail: Share of what the codes leave out of the images that mixes get back, 0 to 1
             (`dismix mix encode RUN --details` first); see `dismix.mixing.details`.
         alike: Partners drawn for a mix, of which the one that looks most like the anchor is taken
-            (`dismix.mixing.likeness`); 1 takes any, as the paper does.
+            (`dismix.mixing.likeness`); 1 takes any, as the paper does, and so do anchors without
+            ``rows``.
         turn: Flip and rotate mixes made from stored codes.
         flips: Chances of horizontal and vertical flips.
         max_degrees: Rotations stay strictly below.

@@ -276,4 +276,4 @@ class MixEngine:
         return in_fixed_sizes(run, batch, self.device) if fixed and len(batch) else run(batch)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_decode": None, "_details": None}
+        return {**self.__dict__, "_decode": None, "_details": None, "_likeness": None}

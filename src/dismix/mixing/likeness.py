@@ -32,9 +32,8 @@ class Likeness:
 
     Example:
         >>> known = Likeness(torch.tensor([[0.0], [5.0], [1.0]]))
-        >>> known.away(torch.tensor([0]), torch.tensor([[1], [2]]))
-        tensor([[25.],
-                [ 1.]])
+        >>> known.away(torch.tensor([0, 0]), torch.tensor([1, 2]))
+        tensor([25.,  1.])
     """
 
     def __init__(self, layouts: Tensor) -> None:
@@ -50,7 +49,7 @@ class Likeness:
         return cls(torch.cat(parts).cpu())
 
     def away(self, anchors: Tensor, others: Tensor) -> Tensor:
-        """Return squared distances (K, B) of rows (K, B) to anchors (B,)."""
+        """Return squared distances (B,) of rows (B,) to anchors (B,)."""
         return (self.layouts[others] - self.layouts[anchors]).square().sum(-1)
 
 
@@ -67,31 +66,26 @@ def layout_of(nonordinal: Tensor) -> Tensor:
 
 
 def alike_partners(
-    partners: PartnerIndex,
-    ranks: Tensor,
-    uniform: Tensor,
-    rows: Tensor,
-    likeness: Likeness,
-    count: int,
-    *,
-    balanced: bool = False,
+    partners: PartnerIndex, first: Tensor, rows: Tensor, likeness: Likeness, count: int
 ) -> Tensor:
     """Return the most alike of several partners (B,), all of the rank of the one drawn first.
 
+    Which neighbouring rank it is stays a matter of chance, not of looks.
+
     Args:
         partners: Images that may be partners.
-        ranks: (B,) long, the anchors' ranks.
-        uniform: (B,) numbers within [0, 1); the others follow from them.
+        first: (B,) the partners that were drawn; the others follow from them.
         rows: (B,) rows of the anchors; where one is -1 the first partner stays.
         likeness: Of the images.
         count: K, how many are looked at.
-        balanced: See `PartnerIndex.choose`.
     """
-    uniform, rows = uniform.cpu().double(), rows.cpu()
-    tries = [(uniform + step * _GOLDEN) % 1 for step in range(count)]
-    found = torch.stack([partners.choose(ranks, u, rows, balanced=balanced)[0] for u in tries])
-    away = likeness.away(rows.clamp_min(0), found)
-    # Which neighbouring rank it is stays a matter of chance, not of looks.
-    away = away.masked_fill(partners.ranks[found] != partners.ranks[found[0]], torch.inf)
-    best = torch.where(rows >= 0, away.argmin(0), 0)
-    return found.gather(0, best.unsqueeze(0)).squeeze(0)
+    rows, best = rows.cpu(), first
+    known = rows.clamp_min(0)
+    nearest = likeness.away(known, best)
+    for step in range(1, count):
+        other = partners.of_rank(first, (step * _GOLDEN) % 1)
+        away = likeness.away(known, other)
+        # An anchor without a neighbouring rank has partners of its own, but is never its own.
+        nearer = (away < nearest) & (rows >= 0) & (other != rows)
+        best, nearest = torch.where(nearer, other, best), torch.where(nearer, away, nearest)
+    return best

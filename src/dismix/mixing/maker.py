@@ -18,7 +18,6 @@ from dismix.mixing.likeness import alike_partners
 from dismix.mixing.policies import majority_target, mix_targets
 from dismix.mixing.policy_draws import (
     NUMBERS,
-    PARTNER,
     PartnerIndex,
     PolicyDraws,
     draw_numbers,
@@ -47,7 +46,8 @@ class MixSettings:
         detail: Share of what the codes leave out of the images that mixes get back, 0 to 1; see
             `dismix.mixing.details`.
         alike: Partners drawn for a mix, of which the one that looks most like the anchor is taken;
-            1 takes any, as the paper does. See `dismix.mixing.likeness`.
+            1 takes any, as the paper does, and so do anchors that are not stored. See
+            `dismix.mixing.likeness`.
     """
 
     policies: str | tuple[str, ...] = "combined"
@@ -123,17 +123,16 @@ class MixMaker:
 
     def choices(self, numbers: Tensor, ranks: Tensor, rows: Tensor) -> PolicyDraws:
         """Turn uniform numbers (B, 5) into choices for anchors of given ranks and rows (B,)."""
-        chosen, balanced = self.settings, self.settings.balanced
+        chosen = self.settings
         made = policy_draws(
             numbers, ranks, self.partners, self.policies,
-            rows=rows, alpha=chosen.alpha, balanced=balanced,
+            rows=rows, alpha=chosen.alpha, balanced=chosen.balanced,
         )  # fmt: skip
         if chosen.alike == 1:
             return made
         partner = alike_partners(
-            self.partners, ranks, numbers[:, PARTNER], rows, self.engine.likeness,
-            chosen.alike, balanced=balanced,
-        )  # fmt: skip
+            self.partners, made.partner, rows, self.engine.likeness, chosen.alike
+        )
         return replace(made, partner=partner)
 
     def draw(self, count: int, seeds: int | Sequence[int]) -> StoredMixes:

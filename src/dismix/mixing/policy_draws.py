@@ -23,7 +23,7 @@ GROUPS = {
     "interpolating": ("ordinal_mix", "generate_and_mix"),
 }
 #: Uniform numbers that one mix takes: policy, lam, giver, partner, asked rank.
-NUMBERS, PARTNER = 5, 3
+NUMBERS = 5
 # lam lies strictly between the two pictures.
 _EDGE = 1e-4
 
@@ -178,6 +178,23 @@ class PartnerIndex:
         # A rank that no image has borrows the nearest place in the order.
         return (first + position).clamp(max=len(self.order) - 1)
 
+    def of_rank(self, rows: Tensor, shift: float) -> Tensor:
+        """Return images (B,) of the ranks of given ones, so far along their rank, in a circle.
+
+        Args:
+            rows: (B,) rows to start from.
+            shift: Share of the rank's images to go on by; 0 returns the rows themselves.
+
+        Example:
+            >>> index = PartnerIndex(torch.tensor([1, 0, 1, 1]), num_ranks=2)
+            >>> index.of_rank(torch.tensor([0, 1, 3]), 0.5)
+            tensor([2, 1, 0])
+        """
+        ranks = self.ranks[rows]
+        first, count = self._starts[ranks + 1], self.counts[ranks]
+        place = self._place[rows] - first + (shift * count).long()
+        return self.order[first + place % count]
+
     def anchors(self, uniform: Tensor, *, balanced: bool = False) -> Tensor:
         """Choose anchors (B,) by numbers (B,) within [0, 1).
 
@@ -234,7 +251,7 @@ def policy_draws(
     numbers, ranks = numbers.cpu(), ranks.cpu().long()
     known = torch.tensor([POLICIES.index(name) for name in policies])
     policy = known[(numbers[:, 0] * len(known)).long().clamp(max=len(known) - 1)]
-    partner, adjacent = partners.choose(ranks, numbers[:, PARTNER], rows, balanced=balanced)
+    partner, adjacent = partners.choose(ranks, numbers[:, 3], rows, balanced=balanced)
     policy = torch.where((policy == GENERATE_AND_MIX) & ~adjacent, ORDINAL_MIX, policy)
     return PolicyDraws(
         policy=policy,

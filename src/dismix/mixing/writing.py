@@ -88,7 +88,7 @@ def write_mixes(
     images = build_store(rows.image_paths, settings_for(rows.meta, engine.model.image_size), cache)
     stamp = {
         "format": FORMAT, "generator": store.generator, "store": store.folder.name,
-        "seed": seed, "settings": json.loads(json.dumps(asdict(settings))),
+        "seed": seed, "settings": _plain(settings),
     }  # fmt: skip
     _claim(output, stamp, count)
     mixes = maker.draw(count, [seed])
@@ -109,6 +109,12 @@ def write_mixes(
     return lines
 
 
+def _plain(settings: MixSettings) -> dict[str, object]:
+    """Return settings as JSON gives them back."""
+    plain: dict[str, object] = json.loads(json.dumps(asdict(settings)))
+    return plain
+
+
 def _claim(output: Path, stamp: dict[str, object], count: int) -> None:
     """Let pass: nothing, an empty folder, or these mixes, whole, interrupted or fewer."""
     cure = "choose another folder, or delete this one"
@@ -120,6 +126,8 @@ def _claim(output: Path, stamp: dict[str, object], count: int) -> None:
         try:
             held = json.loads(found.read_text(encoding="utf-8"))
             held_count = int(held.pop("count"))
+            # What came later had its default then.
+            held["settings"] = {**_plain(MixSettings()), **held["settings"]}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DisMixError(f"is damaged ({error})", file=found, cure=cure) from error
         if held != stamp:
