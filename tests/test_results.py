@@ -19,6 +19,7 @@ TABLE = re.compile(r"<!-- table: (\S+) -->\n((?:\|.*\n)+)")
 METHODS = re.compile(r"<!-- methods: (\S+) -->\n((?:\|.*\n)+)")
 RULES = re.compile(r"<!-- rules: (.+) -->\n((?:\|.*\n)+\n(?:\|.*\n)+)")
 PHANTOM = re.compile(r"<!-- phantom: (\S+) -->\n((?:\|.*\n)+)")
+STUBBORN = re.compile(r"<!-- stubborn: (.+) -->\n((?:\|.*\n)+)")
 PAIRS = re.compile(r"<!-- pairs: (\S+) -->\n((?:\|.*\n)+)")
 
 
@@ -112,6 +113,14 @@ def test_the_rules_of_choosing_are_those_of_the_records() -> None:
         command = [sys.executable, str(script), "--table", "--results", *places]
         made = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         assert made.strip() == text.strip()
+
+
+def test_images_that_tell_mixers_apart_are_those_of_the_records() -> None:
+    ((folders, text),) = STUBBORN.findall((RESULTS / "README.md").read_text(encoding="utf-8"))
+    script = RESULTS.parent / "benchmarks" / "stubborn_images.py"
+    command = [sys.executable, str(script), *(str(RESULTS / name) for name in folders.split())]
+    made = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert made.split("\n", 1)[1] == text
 
 
 def test_graders_on_phantoms_are_those_of_the_records() -> None:

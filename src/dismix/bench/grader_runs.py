@@ -10,13 +10,12 @@ from safetensors.torch import load_file
 from dismix.bench.artifacts import ensure_generator
 from dismix.bench.clock import Clock
 from dismix.bench.folder import BenchFolder
-from dismix.bench.generator_runs import judge_file
 from dismix.bench.memory import PeakMemory
+from dismix.bench.mixer_runs import build_mixer, shared_mixing
 from dismix.bench.warm import Warm
 from dismix.data.draws import image_keys
 from dismix.data.manifest import Manifest
 from dismix.generator.images import SplitImages
-from dismix.generator.judge import Judge, ready_judge
 from dismix.graders.base import Grader, Grades
 from dismix.graders.checks import check_training
 from dismix.graders.evaluation import evaluate, grade_split
@@ -24,7 +23,7 @@ from dismix.graders.metrics import grade_metrics, ranked_probability_score
 from dismix.graders.registry import create_grader
 from dismix.graders.saving import put_state
 from dismix.graders.settings import TrainSettings
-from dismix.graders.start_run import make_mixer, mixer_rows
+from dismix.graders.start_run import mixer_rows
 from dismix.graders.state import model_file
 from dismix.graders.training import Training, make_accelerator, run_training
 from dismix.progress import Progress
@@ -55,12 +54,11 @@ def run_grader(
         name: warm.images(folder, spec["data"], name, settings.size, accelerator.device, progress)
         for name in ("train", "val", "test")
     }
-    if shared is not None and _asks_judge(spec):
-        _judge(folder, spec, shared, warm, accelerator.device, progress)
+    mixing = shared_mixing(folder, spec, shared, warm, accelerator.device, progress)
     # From here on: what is loaded once for many runs is no run's own time.
     clock, peak = Clock(run / "clock.json"), PeakMemory(accelerator.device)
     grader = build_grader(spec, settings, data, warm)
-    mixer = build_mixer(folder, spec, data.num_ranks, shared, warm, accelerator.device)
+    mixer = build_mixer(spec, data.num_ranks, mixing)
     training = Training(
         grader.to(accelerator.device), settings, spec["seed"], mixer=mixer,
         mixer_rows=_rows(mixer, data, spec, warm),
@@ -112,75 +110,6 @@ def build_grader(
         "provenance": warm.provenance(),
     }  # fmt: skip
     return grader
-
-
-def build_mixer(
-    folder: BenchFolder,
-    spec: Mapping[str, Any],
-    num_ranks: int,
-    shared: Mapping[str, Any] | None,
-    warm: Warm,
-    device: torch.device,
-) -> Any:
-    """Return the run's mixer, or None."""
-    name, options = spec["factors"]["mixer"], dict(spec["local"]["options"])
-    if shared is None:
-        return make_mixer(name, num_ranks, None, options)
-    from dismix.mixing.encoding import encode_split
-    from dismix.mixing.registry import create_mixer
-
-    if options.get("detail"):
-        # Not every run wants them, and they are as large as the images.
-        run = folder.generator_dir(spec["generator"])
-        warm.keep("details", run, lambda: encode_split(run, device=device, details=True))
-    if _asks_judge(spec):
-        options["judge"] = _judge(folder, spec, shared, warm, device)
-    engine = _engine(folder, spec, shared, warm, device)
-    options.pop("compiled", None)
-    return create_mixer(name, num_ranks, engine=engine, **options)
-
-
-def _engine(
-    folder: BenchFolder,
-    spec: Mapping[str, Any],
-    shared: Mapping[str, Any],
-    warm: Warm,
-    device: torch.device,
-) -> Any:
-    """Return the open generator of a run."""
-    compiled = bool(spec["local"]["options"].get("compiled", False))
-    return warm.engine(folder, spec["generator"], str(shared["store"]), device, compiled)
-
-
-def _asks_judge(spec: Mapping[str, Any]) -> bool:
-    """Tell whether a run wants mixes read by a judge that nobody has given."""
-    from dismix.mixing.agreement import reads_mixes
-
-    options = spec["local"]["options"]
-    return "judge" not in options and reads_mixes(options)
-
-
-def _judge(
-    folder: BenchFolder,
-    spec: Mapping[str, Any],
-    shared: Mapping[str, Any],
-    warm: Warm,
-    device: torch.device,
-    progress: Progress | None = None,
-) -> Judge:
-    """Return the judge of these data, trained by whichever run comes first.
-
-    It reads the generator's pictures, so it is trained at their size, not at the grader's.
-    """
-    size = _engine(folder, spec, shared, warm, device).model.image_size
-    file = judge_file(folder, spec["data"], None)
-
-    def make() -> Judge:
-        with folder.lock(f"judge-{file.stem}"):
-            train = warm.images(folder, spec["data"], "train", size, device, progress)
-            return ready_judge(file, train, size, progress=progress)
-
-    return warm.keep("judges", (str(file), size, str(device)), make)
 
 
 def _rows(mixer: Any, data: Manifest, spec: Mapping[str, Any], warm: Warm) -> Any:

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from dismix.bench.artifacts import ensure_generator
 from dismix.bench.folder import BenchFolder
-from dismix.bench.grader_runs import build_grader, build_mixer, settings_of
+from dismix.bench.grader_runs import build_grader, settings_of
 from dismix.bench.memory import PeakMemory
+from dismix.bench.mixer_runs import build_mixer, shared_mixing
 from dismix.bench.warm import Warm
 from dismix.data.batches import Batches
 from dismix.graders.mixed import loss_of, with_clean_loss
@@ -50,7 +51,8 @@ def run_overhead(
     data = warm.manifest(folder, spec["data"])
     settings = settings_of(spec["local"]["settings"])
     train = warm.images(folder, spec["data"], "train", settings.size, accelerator.device, progress)
-    mixer = build_mixer(folder, spec, data.num_ranks, shared, warm, accelerator.device)
+    common = shared_mixing(folder, spec, shared, warm, accelerator.device, progress)
+    mixer = build_mixer(spec, data.num_ranks, common)
     rows = mixer_rows(mixer, data)
     trainer = _Steps(build_grader(spec, settings, data, warm), settings, train, accelerator, rows)
     steps, rounds = (spec["local"]["timing"][name] for name in ("steps", "rounds"))
