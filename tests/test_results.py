@@ -15,12 +15,14 @@ from dismix.bench.report import write_report
 from dismix.bench.statistics import signed_rank
 
 RESULTS = Path(__file__).parents[1] / "results"
+PAGES = [RESULTS / "README.md", RESULTS / "earlier.md"]
 TABLE = re.compile(r"<!-- table: (\S+) -->\n((?:\|.*\n)+)")
 METHODS = re.compile(r"<!-- methods: (\S+) -->\n((?:\|.*\n)+)")
 RULES = re.compile(r"<!-- rules: (.+) -->\n((?:\|.*\n)+\n(?:\|.*\n)+)")
 PHANTOM = re.compile(r"<!-- phantom: (\S+) -->\n((?:\|.*\n)+)")
 STUBBORN = re.compile(r"<!-- stubborn: (.+) -->\n((?:\|.*\n)+)")
 PAIRS = re.compile(r"<!-- pairs: (\S+) -->\n((?:\|.*\n)+)")
+POLICIES = re.compile(r"<!-- policies: (\S+) -->\n((?:\|.*\n)+)")
 
 
 def _cells(folder: Path) -> dict[tuple[str, str], str]:
@@ -31,14 +33,15 @@ def _cells(folder: Path) -> dict[tuple[str, str], str]:
         assert record["status"] == "done", file
         factors = record["factors"]
         runs[factors["grader"], factors["mixer"]].append(record["metrics"])
-    return {
-        key: f"{100 * mean(m['accuracy'] for m in found):.1f} / {mean(m['mae'] for m in found):.3f}"
-        f" ({len(found)})"
-        for key, found in runs.items()
-    }
+    return {key: _cell(found) for key, found in runs.items()}
 
 
-@pytest.mark.parametrize("page", [RESULTS / "README.md", RESULTS.parent / "README.md"], ids=str)
+def _cell(found: list[dict[str, float]]) -> str:
+    accuracy, error = (mean(m[name] for m in found) for name in ("accuracy", "mae"))
+    return f"{100 * accuracy:.1f} / {error:.3f} ({len(found)})"
+
+
+@pytest.mark.parametrize("page", [*PAGES, RESULTS.parent / "README.md"], ids=str)
 def test_tables_are_those_of_the_records(page: Path) -> None:
     tables = TABLE.findall(page.read_text(encoding="utf-8"))
     assert tables
@@ -55,7 +58,7 @@ def test_tables_are_those_of_the_records(page: Path) -> None:
 
 
 def test_paired_differences_are_those_of_the_records() -> None:
-    tables = PAIRS.findall((RESULTS / "README.md").read_text(encoding="utf-8"))
+    tables = [found for page in PAGES for found in PAIRS.findall(page.read_text(encoding="utf-8"))]
     assert tables
     for folder, text in tables:
         runs: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
@@ -74,6 +77,23 @@ def test_paired_differences_are_those_of_the_records() -> None:
                 gains = [ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()]
                 error = stdev(gains) / len(gains) ** 0.5
                 assert cell == f"{mean(gains):+.1f} ({error:.1f})", (grader, other)
+
+
+def test_policies_are_those_of_the_records() -> None:
+    ((folder, text),) = POLICIES.findall((RESULTS / "README.md").read_text(encoding="utf-8"))
+    runs: dict[tuple[str, str], list[dict[str, float]]] = defaultdict(list)
+    for file in (RESULTS / folder / "records").glob("*.json"):
+        record = json.loads(file.read_text(encoding="utf-8"))
+        factors = record["factors"]
+        runs[factors["policies"], factors["data"]].append(record["metrics"])
+    head, _, *rows = [[c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines()]
+    written = {
+        (row[0], data): cell
+        for row in rows
+        for data, cell in zip(head[1:], row[1:], strict=True)
+        if cell != "not run"
+    }
+    assert written == {key: _cell(found) for key, found in runs.items()}
 
 
 def test_the_methods_without_mixing_are_those_of_the_records() -> None:

@@ -19,7 +19,8 @@ LOG = logging.getLogger("mkdocs.plugins.docs_site")
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
     "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md",
-    "results/generator/README.md", "results/mixing/README.md",
+    "results/README.md", "results/earlier.md", "results/generator/README.md",
+    "results/mixing/README.md", "results/graders/README.md",
     *sorted(f"examples/{path.name}" for path in (ROOT / "examples").glob("*.py")),
 )  # fmt: skip
 #: Pages that may be written later; they are left out of the menu until they are there.

@@ -11,6 +11,7 @@ from dismix.bench.report_charts import boundary_bars, overhead_settings
 from dismix.bench.report_conflicts import flatten
 from dismix.bench.report_data import MAIN, Key, read_records
 from dismix.bench.report_study import Study, grader_name, read_study
+from dismix.bench.report_summary import not_run, summarise
 from dismix.bench.tables import ACCURACY, FAILED, MAE, NOT_RUN
 from dismix.bench.tables_costs import boundary_table, budget_table, overhead_table, overheads
 from dismix.bench.tables_generator import generator_table
@@ -389,3 +390,23 @@ def test_a_study_at_one_other_probability_has_a_main_table(tmp_path):
     table = tables(study, "main")["main-accuracy"]
     assert {"no mixing", "Mixup", "CutMix"} <= {*table.columns}
     assert cell(table, "no mixing", "KOA", "CLOC").text not in (NOT_RUN, "")
+
+
+def test_dismix_with_chosen_policies_stands_in_the_main_table(lab):
+    for mixer in ("none", "mixup"):
+        lab.grader("koa", "cloc", mixer, 0)
+    lab.grader("koa", "cloc", "dismix", 0, policies="interpolating")
+    study = read_study(lab.folder)
+    assert study.is_main
+    assert study.scores("accuracy")["koa", "cloc"].keys() >= {"mixup", "dismix"}
+    found = tables(study, "main")["main-accuracy"]
+    assert "DisMix with interpolating policies" in found.caption
+    ours = cell(found, "DisMix", "KOA", "CLOC")
+    assert (ours.missing, ours.paper) == (False, "68.41 ± 0.36")
+    won = dict(summarise(study).paragraphs)["Who wins"]
+    assert won[0] == "DisMix has interpolating policies in all of its runs."
+    # It is no study of policies, and does not count as one.
+    assert any("preserving or interpolating" in line for line in not_run(study))
+    # With several sets of policies the paper's, all four, is the usual one again.
+    lab.grader("koa", "cloc", "dismix", 0)
+    assert read_study(lab.folder).base == MAIN

@@ -55,7 +55,10 @@ class Section:
 def make_sections(study: Study, summary: Summary, folder: Path) -> list[Section]:
     """Return all sections behind the summary."""
     main, *others = STUDIES
-    lead = main.lead if study.base == MAIN else f"Every run: {condition_words(study.base)}."
+    words = condition_words(study.base)
+    lead = main.lead if study.is_main else f"Every run: {words}."
+    if study.is_main and study.base != MAIN:
+        lead += f" DisMix has {words}."
     found = [Section("main", main.title, lead, tuple(main.tables(study)))]
     found += _significance(study)
     for spec in others:

@@ -107,6 +107,11 @@ class Study:
             return MAIN
         return max(counts, key=lambda c: (counts[c], repr(c)))
 
+    @property
+    def is_main(self) -> bool:
+        """Whether that is the paper's main condition, but for the policies that DisMix has."""
+        return replace(self.base, policies=MAIN.policies) == MAIN
+
     def key(self, data: str, grader: str, mixer: str) -> Key:
         """Return a setting under the base condition."""
         return Key(data, grader, mixer, self.base)
@@ -241,26 +246,40 @@ def read_study(folder: Path, plan: str | None = None) -> Study:
     runs = [run for run in runs if run.get("kind", "grader") == "grader"]
     planned = [_planned_key(run) for run in runs]
     usual = usual_dealings(records, planned)
-    p = _common_p([*(r.key for r in records if r.kind == "grader"), *planned])
+    p, policies = _common([*(r.key for r in records if r.kind == "grader"), *planned])
     records = [replace(r, condition=without_dealing(r.key, usual)) for r in records]
-    records = [replace(r, condition=_unmixed(r.key, p)) for r in records]
+    records = [replace(r, condition=_beside(r.key, p, policies)) for r in records]
     study = Study(drop_usual(records, wanted))
     known = {record.id: record for record in study.records}
     for run, key in zip(runs, planned, strict=True):
         key = replace(key, condition=without_dealing(key, usual))
-        _plan(study, run, replace(key, condition=_unmixed(key, p)), known.get(str(run.get("id"))))
+        key = replace(key, condition=_beside(key, p, policies))
+        _plan(study, run, key, known.get(str(run.get("id"))))
     return study
 
 
-def _common_p(keys: Iterable[Key]) -> float:
-    """Return the one probability that all runs with mixing have, else the usual one."""
-    found = {key.condition.p for key in keys if key.mixer != "none"}
-    return found.pop() if len(found) == 1 else MAIN.p
+def _common(keys: Iterable[Key]) -> tuple[float, str]:
+    """Return the one probability of all runs with mixing and the policies of all of DisMix.
+
+    Where they have several, the usual ones.
+    """
+    mixed = [key for key in keys if key.mixer != "none"]
+    chances = {key.condition.p for key in mixed}
+    policies = {key.condition.policies for key in mixed if key.mixer == "dismix"}
+    return (
+        chances.pop() if len(chances) == 1 else MAIN.p,
+        policies.pop() if len(policies) == 1 else MAIN.policies,
+    )
 
 
-def _unmixed(key: Key, p: float) -> Condition:
-    """Return a setting's condition; no mixing stands beside the one probability there is."""
-    return replace(key.condition, p=p) if key.mixer == "none" else key.condition
+def _beside(key: Key, p: float, policies: str) -> Condition:
+    """Return a setting's condition; what has no say there is as where it has.
+
+    Without mixing no probability has, and policies in no mixer but DisMix: runs without stand
+    beside the one probability, other mixers beside the one set of policies there is.
+    """
+    condition = replace(key.condition, p=p) if key.mixer == "none" else key.condition
+    return condition if key.mixer == "dismix" else replace(condition, policies=policies)
 
 
 def _plan_file(folder: Path, plan: str | None) -> Path:

@@ -90,7 +90,9 @@ def _wins(study: Study, outcomes: list[Outcome]) -> Iterable[str]:
     if not ours:
         yield "No mixer was run, so there is nothing to compare."
         return
-    if study.base != MAIN:
+    if study.is_main and study.base != MAIN:
+        yield f"DisMix has {condition_words(study.base)} in all of its runs."
+    elif study.base != MAIN:
         yield f"All of this is under one condition: {condition_words(study.base)}."
     if all(outcome.strongest is None for outcome in outcomes):
         yield f"{mixer_name(ours)} was run without any other mixer to compare it with."
@@ -190,7 +192,9 @@ def not_run(study: Study) -> Iterable[str]:
         yield from _absent_parts(study)
     else:
         yield "None of the paper's data sets was run: these are other data."
-    absent = [s.title.lower() for s in STUDIES if not s.was_run(study)]
+    # A main table of few images is the study of few images; one of chosen policies is no study.
+    beside = [s for s in STUDIES if not (study.is_main and s.is_main_table(study))]
+    absent = [s.title.lower() for s in STUDIES if not (s in beside and s.was_run(study))]
     absent = [title for title in absent if study.base == MAIN or title != "main table"]
     if absent:
         yield f"Studies of the paper: {', '.join(absent)}: not run."
@@ -217,7 +221,8 @@ def not_run(study: Study) -> Iterable[str]:
 
 
 def _absent_parts(study: Study) -> Iterable[str]:
-    run = {key for key in study.groups if key.condition == MAIN}
+    main = study.base if study.is_main else MAIN
+    run = {key for key in study.groups if key.condition == main}
     for words, wanted, found in (
         ("Data sets", [*DATA], {k.data for k in run}),
         ("Mixers", [NONE, *PAPER_MIXERS], {k.mixer for k in run}),

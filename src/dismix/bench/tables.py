@@ -165,7 +165,7 @@ class Grid:
         changes = {**row.change, **column.change}
         condition = replace(self.base, **changes)
         if column.mixer == "none":
-            condition = replace(condition, p=self.base.p, policies=MAIN.policies)
+            condition = replace(condition, p=self.base.p, policies=self.base.policies)
         return Key(row.data, row.grader, column.mixer, condition)
 
 

@@ -113,8 +113,10 @@ def main_grid(study: Study) -> Grid:
     """Return the grid of the main table."""
     columns = _mixers(study, lambda key: key.condition == study.base, ("none", *PAPER_MIXERS))
     rows = [Row(data, g) for data in study.data() for g in study.graders(data)]
-    if study.base == MAIN:
-        return Grid("main", "Main table", rows, columns, MAIN, "main")
+    if study.is_main:
+        chosen = study.base.policies
+        of_ours = "" if chosen == MAIN.policies else f", DisMix with {_policy_words(chosen)}"
+        return Grid("main", f"Main table{of_ours}", rows, columns, study.base, "main")
     # A study under one condition alone, such as few images: that is then the main table.
     words = condition_words(study.base)
     title = words[:1].upper() + words[1:]
@@ -266,6 +268,12 @@ def other_tables(study: Study) -> list[Table]:
     return tables
 
 
+def _policy_words(policies: str) -> str:
+    if policies in GROUPS:
+        return f"{policies} policies"
+    return " + ".join(POLICIES.get(name, name) for name in policies.split("+"))
+
+
 def _fields(condition: Condition) -> dict[str, Any]:
     return dict(vars(condition))
 
@@ -290,7 +298,7 @@ def condition_words(condition: Condition) -> str:
     if c.p != MAIN.p:
         words.append(f"p = {c.p:g}")
     if c.policies != MAIN.policies:
-        words.append(POLICIES.get(c.policies, c.policies))
+        words.append(_policy_words(c.policies))
     if c.ablation != MAIN.ablation:
         words.append(f"generator: {c.ablation}")
     words += [f"{name} = {value}" for name, value in c.other]
