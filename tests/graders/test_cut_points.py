@@ -10,10 +10,11 @@ import pytest
 import torch
 from tests.graders.toy import SMALL, toy_settings, toy_split, train_toy
 
+from dismix.data.transforms import to_unit
 from dismix.errors import DisMixError
 from dismix.graders.cut_points import COST_OF_A_RANK, LEAST, best_cuts, decide, fit_cuts
 from dismix.graders.evaluation import evaluate
-from dismix.graders.registry import create_grader
+from dismix.graders.registry import GRADERS, create_grader
 from dismix.graders.saving import load_grader, plain_state, save_grader
 from dismix.graders.settings import choose_settings
 from dismix.labels import OrdinalTarget
@@ -99,5 +100,43 @@ def test_only_those_that_need_them_have_the_setting():
         choose_settings("ce", changes={"cuts": "fitted"})
     with pytest.raises(DisMixError, match="'cuts': 'best' does not fit; give fitted or nearest"):
         choose_settings("poe", changes={"cuts": "best"})
-    assert not create_grader("rnc", num_ranks=3, head="classification").by_rank
     json.dumps(choose_settings("poe").to_dict())
+
+
+def test_a_head_that_decides_otherwise_refuses_them():
+    classifies = {"head": "classification"}
+    assert not create_grader("rnc", num_ranks=3, **classifies).by_rank
+    assert create_grader("rnc", num_ranks=3).by_rank
+    for cuts in ("fitted", "nearest", "none"):
+        with pytest.raises(DisMixError) as caught:
+            choose_settings("rnc", changes={**classifies, "cuts": cuts})
+        assert str(caught.value) == (
+            "setting 'cuts': 'rnc' with head=classification decides for the most probable rank; "
+            "leave it out, or set head=regression"
+        )
+    # Nothing is said of what nobody asked for, nor recorded as if it had been done.
+    for preset in ("dismix", "reference"):
+        assert choose_settings("rnc", preset, classifies).cuts is None
+    assert (
+        choose_settings("rnc", changes={"head": "regression", "cuts": "nearest"}).cuts == "nearest"
+    )
+
+
+@pytest.mark.parametrize("method", [*GRADERS])
+def test_whoever_takes_them_decides_by_them(method):
+    """A setting that is accepted changes grades; one that would not is refused."""
+    try:
+        takes = choose_settings(method, changes={"cuts": "nearest"}).cuts == "nearest"
+    except DisMixError:
+        takes = False
+    grader = create_grader(method, num_ranks=4, **SMALL.get(method, {})).eval()
+    split = toy_split(8)
+    with torch.no_grad():
+        grader.fit_reference([(to_unit(split.source), split.target)])
+    # The law stays as it is: only where it is cut changes.
+    grader.cuts.fill_(-1.0)
+    highest = grader.predict(split.source).label
+    grader.cuts.fill_(9.0)
+    lowest = grader.predict(split.source).label
+    assert (highest.tolist() == [3] * 8 and lowest.tolist() == [0] * 8) == takes
+    assert takes or torch.equal(highest, lowest)

@@ -103,6 +103,7 @@ class Grader(nn.Module, ABC):
         min_batch: Fewest images that a training step needs.
         uses_reference: Whether predictions need `fit_reference`.
         by_rank: Whether decisions are made where the expected rank lies between `cuts`.
+        by_rank_with: For methods that do so with one of their settings only: its name and value.
         exportable: Whether `grade` can be traced (no loop that depends on values).
         config_type: The method's configuration.
         name: The method's name in the registry.
@@ -118,6 +119,7 @@ class Grader(nn.Module, ABC):
     min_batch: int = 1
     uses_reference: bool = False
     by_rank: bool = False
+    by_rank_with: ClassVar[tuple[str, Any] | None] = None
     exportable: bool = True
     config_type: ClassVar[type[GraderConfig]] = GraderConfig
     cuts: Tensor
@@ -127,6 +129,7 @@ class Grader(nn.Module, ABC):
         if num_ranks < 2:
             raise DisMixError(f"an ordinal scale needs at least 2 ranks, got {num_ranks}")
         self.config: Any = make_config(self.config_type, hparams)
+        self.by_rank = self.decides_by_rank(self.config)
         self.backbone, self.num_ranks = backbone, num_ranks
         self.reference: dict[str, Tensor] = {}
         self.register_buffer("cuts", nearest_cuts(num_ranks))
@@ -134,6 +137,18 @@ class Grader(nn.Module, ABC):
         self._seed = 0
         self.name = ""
         self.about: dict[str, Any] = {}
+
+    @classmethod
+    def decides_by_rank(cls, config: GraderConfig) -> bool:
+        """Tell whether the expected rank decides, and not the most probable one.
+
+        Args:
+            config: Of the class's ``config_type``.
+        """
+        if cls.by_rank_with is None:
+            return cls.by_rank
+        name, value = cls.by_rank_with
+        return bool(getattr(config, name) == value)
 
     @abstractmethod
     def training_loss(

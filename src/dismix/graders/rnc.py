@@ -54,7 +54,7 @@ class RnC(Grader):
 
     config_type: ClassVar[type[GraderConfig]] = RnCConfig
     min_batch = 2
-    by_rank = True
+    by_rank_with = ("head", "regression")
 
     def __init__(self, backbone: Backbone, num_ranks: int, **hparams: Any) -> None:
         super().__init__(backbone, num_ranks, **hparams)
@@ -64,9 +64,8 @@ class RnC(Grader):
             Stage("encode", share, trainable=("backbone",), views=2),
             Stage("head", 1.0 - share, trainable=("head",), lr_scale={"head": config.head_lr}),
         )
-        self.by_rank = regresses = config.head == "regression"
-        self.head = nn.Linear(backbone.out_dim, 1 if regresses else num_ranks)
-        if regresses:
+        self.head = nn.Linear(backbone.out_dim, 1 if self.by_rank else num_ranks)
+        if self.by_rank:
             # The middle of the scale is nearer to every rank than the usual start at 0.
             nn.init.constant_(self.head.bias, (num_ranks - 1) / 2)
         self.contrast = RnCLoss(num_ranks, temperature=config.temperature, min_gap=config.min_gap)

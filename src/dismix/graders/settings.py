@@ -8,6 +8,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from dismix.errors import DisMixError
 from dismix.graders.backbones import TINY
+from dismix.graders.base import make_config
 from dismix.graders.choices import bounded, check_settings
 from dismix.graders.cut_points import Cuts
 from dismix.graders.registry import GRADERS, OptimizerName, Schedule
@@ -138,12 +139,6 @@ def choose_settings(
     values = {f.name: getattr(entry.presets[preset], f.name) for f in dataclasses.fields(
         entry.presets[preset])}  # fmt: skip
     hparams = dict(values.pop("hparams"))
-    if entry.make.by_rank:
-        values["cuts"] = "nearest" if preset == "reference" else "fitted"
-    elif (changes or {}).get("cuts") is not None:
-        raise DisMixError(
-            f"'{method}' decides for the most probable rank", column="cuts", cure="leave it out"
-        )
     own, theirs = get_type_hints(TrainSettings), get_type_hints(entry.make.config_type)
     known = [n for n in own if n not in ("method", "preset", "hparams")]
     for name, value in (changes or {}).items():
@@ -157,13 +152,30 @@ def choose_settings(
             raise DisMixError(
                 f"unknown setting '{name}' of '{method}'", cure=near_names(name, [*known, *theirs])
             )
-    if entry.make.by_rank:
-        # "none" are fitted, then.
-        values["cuts"] = values["cuts"] or "nearest"
+    values |= _cuts(method, preset, values, hparams)
     if values["backbone"] == TINY and (changes or {}).get("lr") is None:
         # Presets are for pretrained networks; one that starts from nothing needs longer steps.
         values["lr"] = LR_FROM_NOTHING
     return TrainSettings(method, preset, hparams=hparams, **values)
+
+
+def _cuts(
+    method: str, preset: str, values: Mapping[str, Any], hparams: Mapping[str, Any]
+) -> dict[str, Cuts]:
+    """Return where grades are cut, for what decides so; it is refused where nothing would be."""
+    make = GRADERS[method].make
+    if make.decides_by_rank(make_config(make.config_type, hparams)):
+        if "cuts" not in values:
+            return {"cuts": "nearest" if preset == "reference" else "fitted"}
+        # "none" are fitted, then.
+        return {"cuts": values["cuts"] or "nearest"}
+    if "cuts" in values:
+        who, cure = f"'{method}'", "leave it out"
+        if make.by_rank_with is not None:
+            name, value = make.by_rank_with
+            who, cure = f"{who} with {name}={hparams[name]}", f"{cure}, or set {name}={value}"
+        raise DisMixError(f"{who} decides for the most probable rank", column="cuts", cure=cure)
+    return {}
 
 
 def usual_batch(images: int) -> int:
