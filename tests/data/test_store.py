@@ -236,7 +236,7 @@ def test_a_damaged_store_is_noticed_and_rebuilt(damage: str, tmp_path: Path) -> 
     elif damage == "no images":
         (folder / "images.u8").unlink()
     elif damage == "marks":
-        (folder / "done.u8").unlink()
+        (folder / building.DONE).unlink()
         (folder / "index.json").unlink()
     else:
         index = json.loads((folder / "index.json").read_text())
@@ -266,7 +266,7 @@ def test_a_killed_build_goes_on_where_it_was(
     process.start()
 
     def marked() -> int:
-        return sum(sum(path.read_bytes()) for path in cache.glob("*/done.u8"))
+        return sum(sum(path.read_bytes()) for path in cache.glob(f"*/{building.DONE}"))
 
     limit = time.monotonic() + 20
     while marked() < after and time.monotonic() < limit:

@@ -1,7 +1,7 @@
 """Fill a file with rows, in parallel, resumably, with one builder at a time.
 
-The folder of a store holds ``images.u8`` (N rows of equal size), ``done.u8`` (one byte for
-each row, 1 = in place) and ``lock``. Rows are written first, forced to disk, and only then
+The folder of a store holds ``images.u8`` (N rows of equal size), ``done-<DECODING>.u8`` (one
+byte for each row, 1 = in place) and ``lock``. Rows are written first, forced to disk, and only then
 marked, about once a second: whatever the moment of a kill or a power cut, a marked row is
 whole, and the next build goes on from there.
 """
@@ -20,11 +20,13 @@ from numpy.typing import NDArray
 
 from dismix.data.decode import advised
 from dismix.data.dicom import MissingExtraError
+from dismix.data.store_settings import DECODING
 from dismix.errors import DisMixError
 from dismix.progress import Progress
 
 OnError = Literal["stop", "skip"]
-IMAGES, DONE, LOCK = "images.u8", "done.u8", "lock"
+# A build that an older version left unfinished begins anew: its rows may be read otherwise now.
+IMAGES, DONE, LOCK = "images.u8", f"done-{DECODING}.u8", "lock"
 _COMMIT_SECONDS = 1.0
 
 

@@ -36,7 +36,7 @@ Stream = io.BufferedReader | io.BytesIO
 MAX_PIXELS = 64_000_000
 _PILLOW_PIXELS = 178_956_970
 # A closed list: Pillow's other readers include ones that start external programs.
-_FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP")
+FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP")
 _KINDS = "JPEG, PNG, WebP, TIFF, BMP or DICOM"
 # Pillow calls results from 3 target sizes "visually indistinguishable" from full decoding.
 _REDUCING_GAP = 3
@@ -129,7 +129,7 @@ def decode_stream(
     stream.seek(0)
     if not start:
         raise DisMixError("file is empty", file=name, cure=f"copy it again, {SKIP}")
-    if start[128:] == b"DICM" or name.lower().endswith(_DICOM_SUFFIXES):
+    if is_dicom(start, name):
         from dismix.data.dicom import decode_dicom
 
         pixels = decode_dicom(stream, name, max_pixels=max_pixels)
@@ -151,6 +151,16 @@ def decode_stream(
                 f"image is {state}", file=name, cure=f"copy or export it again, {SKIP}"
             ) from error
     return with_channels(pixels, channels)
+
+
+def is_dicom(start: bytes, name: str) -> bool:
+    """Tell DICOM by the first 132 bytes of a file or by its name.
+
+    Example:
+        >>> is_dicom(bytes(128) + b"DICM", "export/0001"), is_dicom(b"GIF89a", "a.gif")
+        (True, False)
+    """
+    return start[128:] == b"DICM" or name.lower().endswith(_DICOM_SUFFIXES)
 
 
 def advised(error: DisMixError, instead: str = "") -> DisMixError:
@@ -193,11 +203,11 @@ def several(name: str, count: int, noun: str) -> DisMixError:
 def _decode_pillow(
     stream: Stream, name: str, max_pixels: int, bits: int, near_size: int | None
 ) -> NDArray[np.uint8]:
-    with Image.open(stream, formats=_FORMATS) as image:
+    with Image.open(stream, formats=FORMATS) as image:
         if image.width * image.height > max_pixels:
             raise too_large(name, max_pixels, image.size)
         # Of JPEG files (MPO) further pictures are previews.
-        pages = 1 if image.format == "MPO" else _pages(image, stream)
+        pages = 1 if image.format == "MPO" else count_pages(image, stream)
         if pages > 1:
             raise several(name, pages, "pages" if image.format == "TIFF" else "frames")
         if near_size is not None:
@@ -235,7 +245,7 @@ def _flattened(image: Image.Image, name: str) -> Image.Image:
     )
 
 
-def _pages(image: Image.Image, stream: Stream) -> int:
+def count_pages(image: Image.Image, stream: Stream) -> int:
     """Return how many pictures a file holds, smaller copies of one and masks not counted."""
     if image.format != "TIFF":
         return int(getattr(image, "n_frames", 1))

@@ -6,8 +6,9 @@ called, and changed images never find a stale one::
 
     <cache>/digests.sqlite         digests of unchanged files, see dismix.data.digest
     <cache>/<key>/images.u8        N x channels x size x size bytes
-    <cache>/<key>/done.u8, lock    see dismix.data.building
-    <cache>/<key>/index.json       settings, shape, digests, skipped rows; written last
+    <cache>/<key>/done-*.u8, lock  see dismix.data.building
+    <cache>/<key>/index.json       settings, shape, digests, skipped rows, by which rules it was
+                                   decoded (dismix.data.store_outdated); written last
 
 ``index.json`` makes a store complete. No path, name or file header is written anywhere.
 Stores can be deleted at any time when no process uses them.
@@ -30,9 +31,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dismix.atomic import write_json
-from dismix.data.building import IMAGES, LOCK, OnError, fill_rows
+from dismix.data.building import DONE, IMAGES, LOCK, OnError, fill_rows
 from dismix.data.digest import content_digests, forget
+from dismix.data.store_outdated import up_to_date
 from dismix.data.store_settings import (
+    DECODING,
     FORMAT,
     ChangedFileError,
     StoreSettings,
@@ -113,7 +116,7 @@ def build_store(
     folder = cache / store_key(digests, settings)
     try:
         store = ImageStore(folder, files)
-        if not store.skipped:
+        if not store.skipped and up_to_date(folder / INDEX, files, store.decoding):
             return store
     except DisMixError:
         pass  # Absent, unfinished or damaged: built below.
@@ -142,6 +145,9 @@ def _build(
     progress: Progress | None,
 ) -> None:
     shape = [len(files), settings.channels, settings.size, settings.size]
+    if not (folder / DONE).exists():
+        # Rows that an older version read go now, and with them what makes a store complete.
+        (folder / INDEX).unlink(missing_ok=True)
     try:
         skipped = fill_rows(
             folder,
@@ -158,7 +164,7 @@ def _build(
     if len(skipped) == len(files):
         raise DisMixError(f"no image could be read; {skipped[0]}", file=files[0])
     reasons = [{"row": row, "reason": reason} for row, reason in skipped.items()]
-    index = {"format": FORMAT, "settings": asdict(settings), "shape": shape}
+    index = {"format": FORMAT, "decoding": DECODING, "settings": asdict(settings), "shape": shape}
     write_json(folder / INDEX, {**index, "skipped": reasons, "digests": digests})
 
 
@@ -192,6 +198,7 @@ class ImageStore:
         shape: (N, channels, size, size).
         settings: How it was built.
         digests: Content digest of each file; equal images have equal digests.
+        decoding: By which rules, see `dismix.data.store_outdated`.
         skipped: Files that could not be used.
         valid: Rows that hold an image (long, increasing).
     """
@@ -203,6 +210,7 @@ class ImageStore:
             self.settings = StoreSettings(**index["settings"])
             self.shape: tuple[int, int, int, int] = tuple(index["shape"])
             self.digests: list[str] = index["digests"]
+            self.decoding = int(index.get("decoding", 1))
             skipped = [(int(item["row"]), str(item["reason"])) for item in index["skipped"]]
             whole = (self.folder / IMAGES).stat().st_size == self.nbytes
             whole &= index["format"] == FORMAT and len(self.paths) == self.shape[0]

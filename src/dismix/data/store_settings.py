@@ -16,9 +16,11 @@ from dismix.errors import DisMixError
 if TYPE_CHECKING:
     from dismix.data.manifest import ManifestMeta
 
-# Raise it whenever the same file and settings would give other bytes. It was not when files of
-# floating-point pixels got a fixed scale: few have any, and all codes of images hang on it.
+# Raise it whenever the same file and settings would give other bytes. Stores and all codes of
+# images are named by it; where only few kinds of files are read otherwise, raise DECODING.
 FORMAT = 1
+#: By which rules a store was decoded, see `dismix.data.store_outdated`.
+DECODING = 2
 
 
 @dataclass(frozen=True)
