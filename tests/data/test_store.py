@@ -216,6 +216,65 @@ def test_skipped_rows_are_tried_again(tmp_path: Path, monkeypatch: pytest.Monkey
     assert torch.equal(built[:], expected(files))
 
 
+@pytest.mark.parametrize("same", ["nothing", "size", "size and time"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_file_that_was_replaced_is_no_longer_skipped(
+    same: str, count: int, tmp_path: Path
+) -> None:
+    files, cache, then = (
+        [tmp_path / f"{i}.bmp" for i in range(5)],
+        tmp_path / "cache",
+        1_700_000_000,
+    )
+    for i, path in enumerate(files):
+        Image.new("RGB", (16, 16), (10 * i,) * 3).save(path)
+        os.utime(path, (then, then))
+    whole = {path: path.read_bytes() for path in files[:count]}
+    for path, content in whole.items():
+        path.write_bytes(b"x" * (9 if same == "nothing" else len(content)))
+        os.utime(path, (then, then))
+    bad = build_store(files, SMALL, cache, on_error="skip")
+    assert [item.row for item in bad.skipped] == list(range(count))
+    for path, content in whole.items():
+        path.write_bytes(content)
+        # As `cp -p` and `rsync -t` leave it.
+        later = then if same == "size and time" else then + 60
+        os.utime(path, (later, later))
+    built = build_store(files, SMALL, cache, on_error="skip")
+    assert built.skipped == ()
+    assert torch.equal(built[:], expected(files))
+
+
+def test_a_file_that_came_after_its_digest_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, cache = make_files(tmp_path / "raw", 2), tmp_path / "cache"
+    away, real = files[1].rename(tmp_path / "away"), store.content_digests
+
+    def asked(*rest: Any, **options: Any) -> list[str]:
+        found = real(*rest, **options)
+        if away.exists():
+            away.rename(files[1])
+        return found
+
+    monkeypatch.setattr(store, "content_digests", asked)
+    built = build_store(files, SMALL, cache, on_error="skip")
+    # Under the name of "could not be read" any other file would have found its pixels.
+    assert all(built.digests)
+    assert torch.equal(built[:], expected(files))
+
+
+def test_a_file_that_keeps_changing_stops_skipping_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, cache = make_files(tmp_path / "raw", 2), tmp_path / "cache"
+    wrong = ["0" * 64, digest.file_digest(files[1])]
+    monkeypatch.setattr(store, "content_digests", lambda *_, **__: wrong)
+    with pytest.raises(DisMixError, match="changed while the image store was built; run again"):
+        build_store(files, SMALL, cache, on_error="skip")
+    assert not list(cache.rglob("index.json"))
+
+
 def test_when_no_file_is_good_skipping_stops_too(tmp_path: Path) -> None:
     bad = tmp_path / "bad.png"
     bad.write_text("x")

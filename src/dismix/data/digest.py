@@ -74,12 +74,15 @@ def content_digests(
     return [digest or "" for digest in digests]
 
 
-def forget(path: Path, folder: Path) -> None:
-    """Drop what is remembered of a file."""
+def forget(paths: Sequence[Path], folder: Path) -> None:
+    """Drop what is remembered of files."""
+    if not paths:
+        return
     with _memory(folder) as memory:
         if memory is not None:
             with suppress(sqlite3.Error):
-                memory.execute("DELETE FROM digests WHERE path = ?", (_path_key(path),))
+                keys = [(_path_key(path),) for path in paths]
+                memory.executemany("DELETE FROM digests WHERE path = ?", keys)
 
 
 def _path_key(path: Path) -> bytes:

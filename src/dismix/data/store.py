@@ -22,6 +22,7 @@ import mmap
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,8 @@ def build_store(
 
     Several processes may call this at once: one builds, the others wait and then use the
     result. A killed build goes on where it was. Memory does not depend on the number of
-    images. Rows that were skipped earlier are tried again.
+    images. Rows that were skipped earlier are tried again, also when their file was replaced by
+    another one of the same size and time.
 
     Args:
         paths: N image files; row i of the store is file i.
@@ -110,7 +112,24 @@ def build_store(
     cache = Path(cache_dir) if cache_dir is not None else default_cache_dir()
     if not cache.is_dir():  # A finished store may be used from a folder that is read-only.
         _make_folder(cache)
-    workers = workers or _cores()
+    make = partial(_open_or_build, files, settings, cache, on_error, workers or _cores(), progress)
+    try:
+        return make()
+    except ChangedFileError:
+        if on_error == "stop":
+            raise
+        # Its old digest is forgotten by now, and who skips bad files asked to go on.
+        return make()
+
+
+def _open_or_build(
+    files: list[Path],
+    settings: StoreSettings,
+    cache: Path,
+    on_error: OnError,
+    workers: int,
+    progress: Progress | None,
+) -> "ImageStore":
     skip = on_error == "skip"
     digests = content_digests(files, cache, workers=workers, skip_unreadable=skip)
     folder = cache / store_key(digests, settings)
@@ -122,15 +141,7 @@ def build_store(
         pass  # Absent, unfinished or damaged: built below.
     _make_folder(folder)
     with locked(folder / LOCK):
-        _build(
-            folder,
-            files,
-            digests,
-            settings,
-            on_error=on_error,
-            workers=workers,
-            progress=progress,
-        )
+        _build(folder, files, digests, settings, on_error, workers, progress)
         return ImageStore(folder, files)
 
 
@@ -139,7 +150,6 @@ def _build(
     files: list[Path],
     digests: list[str],
     settings: StoreSettings,
-    *,
     on_error: OnError,
     workers: int,
     progress: Progress | None,
@@ -148,19 +158,25 @@ def _build(
     if not (folder / DONE).exists():
         # Rows that an older version read go now, and with them what makes a store complete.
         (folder / INDEX).unlink(missing_ok=True)
+    changed: list[ChangedFileError] = []
+
+    def load(row: int) -> NDArray[np.uint8]:
+        try:
+            return load_image(files[row], settings, digests[row])
+        except ChangedFileError as error:
+            changed.append(error)
+            raise
+
     try:
         skipped = fill_rows(
-            folder,
-            len(files),
-            int(np.prod(shape[1:])),
-            lambda row: load_image(files[row], settings, digests[row]),
-            on_error=on_error,
-            workers=workers,
-            progress=progress,
-        )
-    except ChangedFileError as error:
-        forget(Path(str(error.file)), folder.parent)
-        raise
+            folder, len(files), int(np.prod(shape[1:])), load,
+            on_error=on_error, workers=workers, progress=progress,
+        )  # fmt: skip
+    finally:
+        forget([Path(str(error.file)) for error in changed], folder.parent)
+    if changed:
+        # Not bad, but another one than the digest says: never to be listed as skipped.
+        raise changed[0]
     if len(skipped) == len(files):
         raise DisMixError(f"no image could be read; {skipped[0]}", file=files[0])
     reasons = [{"row": row, "reason": reason} for row, reason in skipped.items()]

@@ -76,13 +76,13 @@ def load_image(
     Args:
         path: Image file.
         settings: Size, channels and the like.
-        digest: SHA-256 that the content must have.
+        digest: SHA-256 that the content must have; "" of a file that could not be read.
 
     Returns:
         Pixels (channels, size, size), uint8.
     """
     with opened(path) as (stream, name):
-        if digest and hashlib.file_digest(stream, "sha256").hexdigest() != digest:
+        if digest is not None and hashlib.file_digest(stream, "sha256").hexdigest() != digest:
             raise ChangedFileError(
                 "changed while the image store was built", file=name, cure="run again"
             )
