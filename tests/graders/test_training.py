@@ -357,13 +357,16 @@ def test_a_broken_weight_is_not_saved(tmp_path: Path, monkeypatch) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_that_mix_go_on_exactly(tmp_path: Path) -> None:
+# Nothing of one process may be lost that others need: a mixer's draws, or the batch statistics of
+# an encoder that is frozen later on.
+@pytest.mark.parametrize("what", ["mixup", "rnc"])
+def test_two_processes_go_on_exactly(tmp_path: Path, what: str) -> None:
     script = str(Path(__file__).parent / "toy.py")
     env = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
     launch = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=29618"]
 
     def train(run: str, *words: str) -> None:
-        arguments = [script, str(tmp_path / run), "mixup", *words]
+        arguments = [script, str(tmp_path / run), what, *words]
         subprocess.run([sys.executable, *launch, *arguments], check=words == (), env=env)
 
     train("whole")
@@ -371,8 +374,33 @@ def test_two_processes_that_mix_go_on_exactly(tmp_path: Path) -> None:
     assert epochs_done(tmp_path / "cut") == 2
     train("cut")
     whole, cut = (load_file(tmp_path / name / "last.safetensors") for name in ("whole", "cut"))
-    assert "module/mixer1/_extra_state" in whole
+    assert ("module/mixer1/_extra_state" in whole) == (what == "mixup")
     assert all(torch.equal(whole[key], cut[key]) for key in whole)
+    one, two = (load_file(tmp_path / "whole" / f"process{i}.safetensors") for i in range(2))
+    assert any(name.endswith("running_mean") for name in one)
+    assert [name for name in one if not torch.equal(one[name], two[name])] == []
+
+
+def test_batch_statistics_that_move_are_shared(monkeypatch) -> None:
+    from dismix.graders import averaging
+    from dismix.graders.plan import set_stage_mode
+
+    grader = toy_training(toy_settings("rnc")).grader
+    average = averaging.AveragedState(grader, decay=0.9)
+    shared: list[torch.Tensor] = []
+    monkeypatch.setattr(averaging, "average", shared.extend)
+    encode, head = grader.stages
+    set_stage_mode(grader, encode)
+    average.share_statistics()
+    moving = [b for name, b in grader.named_buffers() if "running_" in name]
+    assert len(moving) == 8
+    followed = [t for name, t in average.tensors.items() if "running_" in name]
+    # The very tensors, so that what is written into them stays.
+    assert {id(t) for t in shared} == {id(t) for t in [*moving, *followed]}
+    shared.clear()
+    set_stage_mode(grader, head)
+    average.share_statistics()
+    assert shared == []
 
 
 @pytest.mark.slow

@@ -1,12 +1,15 @@
 """Toy splits: 40 small pictures whose brightness is the grade."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 
 from dismix.generator.images import SplitImages
 from dismix.graders.registry import create_grader
+from dismix.graders.saving import plain_state
 from dismix.graders.settings import TrainSettings, choose_settings
 from dismix.graders.training import Training, make_accelerator, run_training
 from dismix.labels import OrdinalTarget
@@ -74,7 +77,11 @@ if __name__ == "__main__":
         if "stop" in words and done > 2 * (40 // 16):
             raise SystemExit(3)
 
-    train_toy(
-        Path(run), toy_settings(augment=False, dropout=0.0, optimizer="sgd"), resume=True,
+    own: dict[str, Any] = {"method": "rnc"} if "rnc" in words else {"dropout": 0.0}
+    trained = train_toy(
+        Path(run), toy_settings(augment=False, optimizer="sgd", **own), resume=True,
         progress=stop, mixer=Mixup(4, p=0.5) if "mixup" in words else None,
     )  # fmt: skip
+    # What each process ends with.
+    process = os.environ.get("RANK", "0")
+    save_file(plain_state(trained.grader), Path(run) / f"process{process}.safetensors")

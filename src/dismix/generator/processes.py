@@ -1,6 +1,6 @@
 """Several processes that train one generator: what they must agree on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,6 +30,22 @@ def agree(flags: Tensor) -> Tensor:
     if in_company():
         distributed.all_reduce(flags, distributed.ReduceOp.MAX)
     return flags
+
+
+@torch.no_grad()
+def average(tensors: Sequence[Tensor]) -> None:
+    """Give all processes the mean of theirs, in place and in one message.
+
+    Args:
+        tensors: Of the same shapes in all processes, on one device.
+    """
+    if not in_company() or not tensors:
+        return
+    flat = torch.cat([tensor.detach().float().flatten() for tensor in tensors])
+    distributed.all_reduce(flat)
+    flat /= distributed.get_world_size()
+    for tensor, mean in zip(tensors, torch.split(flat, [t.numel() for t in tensors]), strict=True):
+        tensor.copy_(mean.view_as(tensor))
 
 
 def gathered_states(module: object) -> list[dict[str, Any]]:

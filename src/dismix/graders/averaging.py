@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from dismix.generator.ema import AveragedWeights
+from dismix.generator.processes import average
 
 
 class AveragedState(AveragedWeights):
@@ -29,3 +30,18 @@ class AveragedState(AveragedWeights):
             for name, tensor in kept.items()
             if isinstance(tensor, Tensor) and tensor.is_floating_point()
         }
+
+    def share_statistics(self) -> None:
+        """Give all processes the mean of their batch statistics, present and averaged ones.
+
+        Each process sees its own part of every batch. Unshared, each would judge by statistics of
+        its own, and fit a head to features of its own once their encoder is frozen. What is in
+        evaluation mode has not moved and is left alone.
+        """
+        names = [
+            f"{name}.{kind}"
+            for name, module in self.module.named_modules()
+            if module.training and getattr(module, "running_mean", None) is not None
+            for kind in ("running_mean", "running_var")
+        ]
+        average([source[n] for source in (self.followed(), self.tensors) for n in names])

@@ -82,6 +82,7 @@ def run_training(
     with torch.random.fork_rng(devices=_cuda(accelerator.device)):
         for epoch in range(training.epoch, epochs):
             metrics = loop.run_epoch(epoch, progress)
+            loop.average.share_statistics()
             _stop_if_broken(metrics, epoch, accelerator.device)
             training.epoch = epoch + 1
             last = training.epoch == epochs
