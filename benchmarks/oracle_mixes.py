@@ -13,6 +13,8 @@ says. What is left is the method itself: policies, labels, mixes in place of ima
 - ``...:true``: the same, labelled by the severity that was drawn, a law on its two nearest ranks.
 - ``again``: the anchor itself drawn again, labelled by its votes: what replacing costs, nothing.
 - ``new``: pictures of other persons with votes of their own, the most that can be hoped for.
+- ``decoded-interpolating`` and so on: mixes of a generator, `--run`, trained on the same pictures
+  and encoded: ``build_phantom(PhantomSpec(subject="knee", num_ranks=5, size=64, seed=41, ...))``.
 
 With --output every training leaves a JSON file, and those that are there are not run again.
 """
@@ -30,7 +32,7 @@ import torch
 from graders_phantom import RANKS, SIZE, as_split
 from torch import Tensor
 
-from dismix import atomic
+from dismix import DisMix, atomic
 from dismix.data.phantom import PhantomSpec, render
 from dismix.data.phantom.factors import Factors
 from dismix.data.phantom.plan import PlannedImage, plan_images
@@ -163,6 +165,14 @@ def make_way(
         return None
     if way in ("mixup", "cutmix"):
         return create_mixer(way, RANKS, p=options.p, seed=seed)
+    if way.startswith("decoded-"):
+        if options.run is None:
+            raise SystemExit("give --run, the folder of a generator of these pictures")
+        policies = way.removeprefix("decoded-")
+        return DisMix.load(
+            options.run, p=options.p, policies=policies, labels="votes", pool=256, reuse=REUSE,
+            seed=seed,
+        )  # fmt: skip
     count = int(options.p * options.epochs * len(planned) / REUSE)
     if way == "again":
         rng = np.random.default_rng(seed)
@@ -217,6 +227,7 @@ def main() -> None:
         "--ways", default="none,again,new,mixup,cutmix,combined,interpolating,preserving,"
         "interpolating:rank,interpolating:true",
     )  # fmt: skip
+    parser.add_argument("--run", type=Path, help="a generator, for the ways decoded-...")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -228,7 +239,9 @@ def main() -> None:
     for image in plan_images(spec):
         planned[image.split].append(image)
     splits = {name: as_split(images) for name, images in planned.items()}
-    asked = {k: v for k, v in vars(options).items() if k not in ("output", "ways", "methods")}
+    asked = {
+        k: v for k, v in vars(options).items() if k not in ("output", "ways", "methods", "run")
+    }
     for method in options.methods.split(","):
         for way in options.ways.split(","):
             found = []
