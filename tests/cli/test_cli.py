@@ -95,6 +95,29 @@ def test_own_table_from_import_to_split(dismix, clinic):
     assert data.table.groupby("group")["split"].nunique().max() == 1
 
 
+@pytest.mark.parametrize("name", ["patient", "Patient ID"])
+def test_patients_that_no_split_would_keep_together_are_named(dismix, clinic, name):
+    pd.read_csv(clinic).rename(columns={"patient": name}).to_csv(clinic, index=False)
+    manifest, split = clinic.parent / "manifest.csv", clinic.parent / "split.csv"
+    told = ("data", "import", clinic, "-o", manifest, "--image", "file", "--annotator", "dr_ann")
+    option = "--group patient" if name == "patient" else "--group 'Patient ID'"
+    code, _, err = dismix(*told)
+    assert (code, err.count("\n")) == (0, 1)
+    assert f"warning: column '{name}' looks like a patient: add {option}, or splits part" in err
+    parts = ("data", "split", manifest, "-o", split, "--test", "0.2", "--val", "0.2")
+    code, _, err = dismix(*parts)
+    assert (code, err.count("\n")) == (0, 1)
+    assert f"column '{name}' looks like a patient, but is no group" in err
+    assert option in err
+    out = dismix("data", "check", split, "--no-images")[1]
+    assert "patients-unused" in out
+    assert "of 30 are in several splits; import the table again with" in out
+    for command in ((*told, "--group", name), parts, ("data", "check", split, "--no-images")):
+        code, out, err = dismix(*command)
+        assert (code, err) == (0, "")
+        assert "looks like a patient" not in out
+
+
 def test_a_table_without_a_test_part_gets_one(dismix, clinic):
     manifest = import_clinic(dismix, clinic)
     split = clinic.parent / "split.csv"
@@ -111,6 +134,7 @@ def test_images_that_nobody_graded_can_be_left_out(dismix, clinic):
     clinic.write_text("\n".join([*text[:5], "gone.png,p2,,,", *text[5:]]) + "\n")
     told = [
         "data", "import", clinic, "-o", clinic.parent / "m.csv", "--image", "file",
+        "--group", "patient",
         "--annotator", "dr_ann", "--annotator", "dr_bob", "--annotator", "dr_cy",
     ]  # fmt: skip
     code, _, err = dismix(*told)
@@ -346,7 +370,7 @@ def test_names_of_columns_may_hold_commas(dismix, clinic):
     table.to_csv(clinic, index=False)
     manifest = clinic.parent / "m.csv"
     code, _, err = dismix(
-        "data", "import", clinic, "-o", manifest, "--image", "file",
+        "data", "import", clinic, "-o", manifest, "--image", "file", "--group", "patient",
         "--annotator", "Ann, MD", "--annotator", "bob, md",
     )  # fmt: skip
     assert (code, err) == (0, "")

@@ -99,3 +99,11 @@ def test_unreadable_images_stop_it_or_are_left_out(tmp_path):
 def test_images_without_a_group_stand_alone(tmp_path):
     path = write(tmp_path, [{"grade": i % 2, "group": "a" if i < 2 else ""} for i in range(20)])
     assert len({*group_names(read_manifest(path))}) == 19
+
+
+def test_patients_that_are_no_groups_are_noted(tmp_path):
+    rows = [{"grade": i % 2, "subject_id": i // 2} for i in range(24)]
+    notes = taken(write(tmp_path, rows)).notes
+    assert any("Column 'subject_id' looks like a patient, but" in n for n in notes)
+    rows = [{"grade": i % 2, "subject_id": i // 2, "group": i // 2} for i in range(24)]
+    assert not any("looks like" in n for n in taken(write(tmp_path, rows)).notes)

@@ -253,10 +253,13 @@ def split(
     seed: Seed = 0,
 ) -> None:
     """Split by majority grade without splitting patients."""
+    import warnings
+
     from dismix.data import splits
     from dismix.data.describe import describe
     from dismix.data.manifest import read_manifest, write_manifest
     from dismix.data.overwriting import refuse_own_source
+    from dismix.data.patient_columns import group_cure, patient_column
     from dismix.errors import DisMixError
 
     if val is None and test is None and scarce is None and folds is None and not merge_val:
@@ -270,6 +273,14 @@ def split(
         )
     data = read_manifest(manifest)
     source = data.path
+    parting = val is not None or test is not None or folds is not None
+    if parting and (patients := patient_column(data.table)):
+        # Here, not where each part is made: it is said once.
+        warnings.warn(
+            f"column '{patients}' looks like a patient, but is no group: images of one may end up"
+            f" in several splits; {group_cure(patients)}",
+            stacklevel=2,
+        )
     if merge_val:
         data = splits.merge_splits(data, {"val": "train"})
     if test is not None:

@@ -14,6 +14,7 @@ from dismix.data.annotators.votes import majority_vote
 from dismix.data.findings import Finding
 from dismix.data.laws import law_columns, read_laws
 from dismix.data.manifest import SPLITS, VOTE_PREFIX, ManifestMeta, vote_columns
+from dismix.data.patient_columns import group_cure, patient_column, unused_patients
 from dismix.data.validate import LARGEST_GRADE, Problem, grade_columns, problems
 
 #: Problems of one kind in one column that are spelled out in a finding.
@@ -140,6 +141,10 @@ def table_findings(sheet: Sheet) -> Iterator[Finding]:
     )
     if sheet.meta is not None and sheet.meta.notes:
         yield Finding("note", "source", sheet.meta.notes)
+    if patients := patient_column(sheet.table):
+        yield Finding(
+            "warning", "patients-unused", unused_patients(sheet.table), cure=group_cure(patients)
+        )
     counts = sheet.counts()
     if counts:
         yield from _rank_findings(sheet, counts)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from dismix.data.decode import advised
 from dismix.data.laws import law_columns
 from dismix.data.manifest import Manifest
+from dismix.data.patient_columns import patient_column
 from dismix.data.sources import open_manifest
 from dismix.data.splits import k_fold, merge_splits
 from dismix.data.store import build_store
@@ -67,6 +68,11 @@ def take_in(
         notes.append(
             f"{tested} images marked 'test' take part: every image is held out once. Who keeps them"
             " for a final test should run this with --without-test."
+        )
+    if patients := patient_column(manifest.table):
+        notes.append(
+            f"Column '{patients}' looks like a patient, but the manifest has no groups: images of"
+            " one patient may be both learned and tested, which makes all numbers too good."
         )
     manifest, skipped = _readable(manifest, choices, size, progress)
     if skipped:

@@ -1,9 +1,11 @@
 """Sources: published folders, class-per-folder trees and tables, each turned into a manifest."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 from dismix.data.manifest import Manifest, read_manifest
+from dismix.data.patient_columns import group_option, patient_column
 from dismix.data.sources import chaoyang, crowdgleason, folders, idrid, koa, table
 from dismix.data.sources.base import SOURCES, Source
 from dismix.errors import DisMixError
@@ -77,6 +79,12 @@ def read_source(
     manifest = chosen.read(path, **options)
     if not allow_missing:
         _refuse_missing(manifest, str(options.get("image", "image")))
+    if manifest.meta.source == "table" and (patients := patient_column(manifest.table)):
+        warnings.warn(
+            f"column '{patients}' looks like a patient: add {group_option(patients)}, or splits"
+            " part the images of one",
+            stacklevel=2,
+        )
     return manifest
 
 
