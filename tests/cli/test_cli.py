@@ -128,6 +128,19 @@ def test_a_table_without_a_test_part_gets_one(dismix, clinic):
     assert data.table.groupby("group")["split"].nunique().max() == 1
 
 
+def test_a_split_that_lacks_a_part_is_not_written(dismix, tmp_path):
+    rows = "".join(f"{i}.png,p{i // 5},{i // 10}\n" for i in range(30))
+    (tmp_path / "m.csv").write_text(f"image,group,grade\n{rows}")
+    told = ("data", "split", tmp_path / "m.csv", "-o", tmp_path / "s.csv", "--val", "0.2")
+    code, _, err = dismix(*told, "--test", "0.2")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "cannot make a validation part" in err
+    assert "such as --val alone" in err
+    assert not (tmp_path / "s.csv").exists()
+    assert dismix(*told)[0] == 0
+    assert len(read_manifest(tmp_path / "s.csv").split("val")) == 15
+
+
 def test_images_that_nobody_graded_can_be_left_out(dismix, clinic):
     text = clinic.read_text().splitlines()
     # Not graded, and not there either: what is left out need not exist.

@@ -320,13 +320,35 @@ def test_photographs_with_soft_labels_are_split() -> None:
 
 
 def test_notes_say_what_was_done() -> None:
-    # One group a rank: nothing can be moved.
-    whole = manifest_of([10, 10], groups=["a"] * 10 + ["b"] * 10)
+    # One group of rank 1: it cannot be moved.
+    whole = manifest_of([10, 10], groups=["a"] * 5 + ["b"] * 5 + ["c"] * 10)
     with pytest.warns(UserWarning, match="a single group of images holds rank"):
         split = split_validation(whole, 0.5, seed=3)
-    assert not (split.table["split"] == "val").any()
-    assert split.meta.notes == "validation 0 of 20 train images (50% asked), seed 3"
+    assert counts(split, "val").tolist() == [5, 0, 0, 0, 0]
+    assert split.meta.notes == "validation 5 of 20 train images (50% asked), seed 3"
     assert merge_splits(whole, {"val": "train"}).meta.notes == ""
     assert merge_splits(manifest_of([3, 3], test=2), {"test": "train"}).meta.notes == (
         "merged test into train"
     )
+
+
+def test_a_part_that_cannot_be_made_is_an_error_with_a_way_ahead():
+    # Two patients a rank: a test part takes one of each, and none is left for validation.
+    manifest = manifest_of([20, 20], groups=[f"p{i // 10}" for i in range(40)])
+    tested = split_test(manifest, 0.2, seed=0)
+    assert counts(tested, "test").tolist() == [10, 10, 0, 0, 0]
+    told = (
+        "cannot make a validation part: each of the 2 groups (patients) left in train holds a rank"
+        " that no other has; add patients: train, val and test need 3 of a rank; or do without"
+        " one of these parts, such as --val alone"
+    )
+    with pytest.raises(DisMixError, match=re.escape(told)):
+        split_validation(tested, 0.2, seed=0)
+    # What the cure advises works.
+    assert counts(split_validation(manifest, 0.2, seed=0), "val").tolist() == [10, 10, 0, 0, 0]
+    with pytest.raises(DisMixError, match=r"train and test need 2 of a rank$"):
+        split_test(tested.split("train"), 0.2, seed=0)
+    with pytest.raises(DisMixError, match="each of the 2 training images left in train holds"):
+        split_validation(manifest_of([1, 1]), seed=0)
+    with pytest.raises(DisMixError, match=r"the only one of the groups \(patients\) left in train"):
+        split_validation(manifest_of([5, 5], groups=["p"] * 10), seed=0)

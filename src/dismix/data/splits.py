@@ -32,7 +32,7 @@ def split_validation(manifest: Manifest, share: float = 0.15, *, seed: int) -> M
 
     Each rank gives ``share`` of its images, at least one and never all, as long as two groups
     hold it; the whole is ``share`` of the training rows, rounded. A rank that one group holds
-    alone stays in training, with a warning.
+    alone stays in training, with a warning; where each group is such a one, that is an error.
 
     Args:
         manifest: Without validation rows; test rows are left alone.
@@ -43,8 +43,8 @@ def split_validation(manifest: Manifest, share: float = 0.15, *, seed: int) -> M
         The same rows in the same order, some of them now ``val``.
 
     Raises:
-        DisMixError: If there are validation rows already, no training rows, or ``share`` is
-            not within (0, 1).
+        DisMixError: If there are validation rows already, no training rows, none that could be
+            moved, or ``share`` is not within (0, 1).
 
     Example:
         >>> import pandas as pd
@@ -80,8 +80,8 @@ def split_test(manifest: Manifest, share: float = 0.2, *, seed: int) -> Manifest
         The same rows in the same order, some of them now ``test``.
 
     Raises:
-        DisMixError: If there are test rows already, no training rows, or ``share`` is not
-            within (0, 1).
+        DisMixError: If there are test rows already, no training rows, none that could be moved,
+            or ``share`` is not within (0, 1).
 
     Example:
         >>> import pandas as pd
@@ -220,6 +220,8 @@ def _moved(manifest: Manifest, share: float, to: str, purpose: str, *, seed: int
     groups = _composition(rank, group, len(keys), manifest.num_ranks)
     chosen = np.zeros(len(keys), dtype=bool)
     chosen[order] = choose_groups(groups[order], share)
+    if not chosen.any():
+        raise _impossible(manifest, purpose, len(keys))
     effect = f"it stays in training and {purpose} has none of it"
     _warn_lonely(groups, manifest, effect, stacklevel=4)
     split = manifest.table["split"].to_numpy(dtype=object, copy=True)
@@ -230,6 +232,25 @@ def _moved(manifest: Manifest, share: float, to: str, purpose: str, *, seed: int
     done = f"{share:.0%} of train" if met else f"{len(moved)} of {len(rows)} train images"
     asked = "" if met else f" ({share:.0%} asked)"
     return _with_split(manifest, split, f"{purpose} {done}{asked}, seed {seed}")
+
+
+def _impossible(manifest: Manifest, purpose: str, count: int) -> DisMixError:
+    """Return the error for a part that no group can go to: each is all that there is of a rank."""
+    grouped = "group" in manifest.table and bool(manifest.table["group"].notna().any())
+    noun, more = ("groups (patients)", "patients") if grouped else ("training images", "images")
+    each = f"each of the {count} {noun}" if count > 1 else f"the only one of the {noun}"
+    parts = {*manifest.table["split"], "val" if purpose == "validation" else "test"}
+    cure = f"add {more}: train and {purpose} need 2 of a rank"
+    if len(parts) == len(SPLITS):
+        cure = (
+            f"add {more}: train, val and test need 3 of a rank; or do without one of these"
+            " parts, such as --val alone on a manifest without test rows"
+        )
+    return DisMixError(
+        f"cannot make a {purpose} part: {each} left in train holds a rank that no other has",
+        file=manifest.path,
+        cure=cure,
+    )
 
 
 def _rows(manifest: Manifest, *splits: str) -> NDArray[np.int64]:
