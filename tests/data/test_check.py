@@ -268,6 +268,28 @@ def test_ranks(tmp_path: Path) -> None:
     assert "rank 3 (severe)" in error.message
 
 
+def test_ranks_that_validation_or_test_lack(tmp_path: Path) -> None:
+    splits = {"train": (0, 1, 2, 3), "val": (0, 1), "test": (2, 3)}
+    rows = [
+        f"{split}{rank}{i}.png,{split},{rank}"
+        for split, ranks in splits.items()
+        for rank in ranks
+        for i in range(12)
+    ]
+    text = "image,split,grade\n" + "\n".join(rows) + "\n"
+    names = ["none", "mild", "moderate", "severe", "never"]
+    report = check_path(save(tmp_path, text, names), images=False)
+    val, test = report.of("rank-not-in-part")
+    assert (val.level, test.level) == ("warning", "warning")
+    # Not the last rank, which no image has at all.
+    assert val.message == "val has no image of ranks 2 (moderate), 3 (severe)"
+    assert "checkpoints are chosen without them" in val.cure
+    assert test.message == "test has no image of ranks 0 (none), 1 (mild)"
+    # Whole parts, and parts that are not there, lack nothing.
+    whole = text.replace("val,0", "train,0").replace("val,1", "train,1").replace("test,", "train,")
+    assert not check_path(save(tmp_path, whole, names), images=False).of("rank-not-in-part")
+
+
 def test_grades_that_start_at_one(tmp_path: Path) -> None:
     path = save(tmp_path, "image,grade\na,1\nb,2\n")
     report = check_path(path, images=False)

@@ -189,8 +189,8 @@ def _rank_findings(sheet: Sheet, counts: dict[str, list[int]]) -> Iterator[Findi
             f"no image has grade 0; the lowest grade is {np.flatnonzero(total)[0]}",
             cure="ranks are numbered from 0: import the table again with --set first_rank=1",
         )
-    for rank, name in enumerate(sheet.ranks):
-        label = f"rank {rank}" + (f" ({name})" if name != str(rank) else "")
+    for rank in range(len(sheet.ranks)):
+        label = f"rank {_called(sheet, rank)}"
         if total[rank] == 0:
             yield Finding(
                 "warning", "rank-gap", f"{label} has no image",
@@ -206,6 +206,32 @@ def _rank_findings(sheet: Sheet, counts: dict[str, list[int]]) -> Iterator[Findi
                 "warning", "few-images", f"{label} has {train[rank]} training images",
                 cure=f"below {FEW} a rank can hardly be learnt or split",
             )  # fmt: skip
+    yield from _held_out_findings(sheet, counts, total)
+
+
+def _held_out_findings(
+    sheet: Sheet, counts: dict[str, list[int]], total: NDArray[np.int64]
+) -> Iterator[Finding]:
+    """Say which ranks validation and test lack, of those that have images (total: (C,))."""
+    effects = {
+        "val": "checkpoints are chosen without them",
+        "test": "nothing is measured of them",
+    }
+    for split, effect in effects.items():
+        lacking = np.flatnonzero((total > 0) & (np.array(counts.get(split, total)) == 0))
+        if len(lacking):
+            named = ", ".join(_called(sheet, rank) for rank in lacking)
+            yield Finding(
+                "warning", "rank-not-in-part",
+                f"{split} has no image of rank{'' if len(lacking) == 1 else 's'} {named}",
+                cure=f"{effect}: move some there, or split again",
+            )  # fmt: skip
+
+
+def _called(sheet: Sheet, rank: int) -> str:
+    """Return a rank's number, and its name in brackets where that is another."""
+    name = sheet.ranks[rank]
+    return str(rank) + (f" ({name})" if name != str(rank) else "")
 
 
 def _split_findings(counts: dict[str, list[int]], *, made: bool) -> Iterator[Finding]:
