@@ -160,6 +160,26 @@ def test_images_that_nobody_graded_can_be_left_out(dismix, clinic):
     assert len(read_manifest(clinic.parent / "m.csv")) == 60
 
 
+def test_images_that_are_missing_can_be_left_out(dismix, clinic):
+    for gone in ("img03.png", "img10.png", *(f"img{i}.png" for i in range(50, 55))):
+        (clinic.parent / gone).unlink()
+    told = [
+        "data", "import", clinic, "-o", clinic.parent / "m.csv", "--image", "file",
+        "--group", "patient", "--annotator", "dr_ann",
+    ]  # fmt: skip
+    code, _, err = dismix(*told)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "row 5, column 'file': 7 of 60 images are missing, the first" in err
+    assert "leave such rows out: `dismix data import ... --skip-missing`" in err
+    code, out, err = dismix(*told, "--skip-missing")
+    assert code == 0
+    # Each of them, which the note does not say.
+    assert err.count("skipped: row ") == 7
+    assert "skipped: row 56: img54.png: no such image" in err
+    assert "left out 7 images whose file is missing: img03.png (row 5), " in out
+    assert len(read_manifest(clinic.parent / "m.csv")) == 53
+
+
 def test_folds_are_numbered_files(dismix, clinic):
     manifest = import_clinic(dismix, clinic)
     code, _, _ = dismix("data", "split", manifest, "-o", clinic.parent / "f.csv", "--folds", 3)

@@ -67,6 +67,9 @@ def import_data(
     skip_ungraded: Annotated[
         bool, typer.Option("--skip-ungraded", help="Table: leave out images that nobody graded.")
     ] = False,
+    skip_missing: Annotated[
+        bool, typer.Option("--skip-missing", help="Leave out and list rows without an image file.")
+    ] = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Any option of the source, name=value.")
     ] = None,
@@ -85,9 +88,12 @@ def import_data(
     if annotator:
         # Not as one text, which is parted at commas: a column's name may hold one.
         options.setdefault("annotators", tuple(annotator))
-    manifest = read_source(path, source, **options)
+    skipped: list[str] = []
+    on_missing = skipped.append if skip_missing else None
+    manifest = read_source(path, source, on_missing=on_missing, **options)
     refuse_own_source(output, path, "the table to import")
     write_manifest(manifest, output)
+    report_skipped(skipped)
     typer.echo(describe(manifest))
 
 

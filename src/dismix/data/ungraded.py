@@ -44,16 +44,25 @@ def ungraded_cure(columns: Sequence[str]) -> str:
     return f"fill {what}, or leave such rows out: `dismix data import ... --skip-ungraded`"
 
 
-def left_out_note(images: Sequence[str], lines: Sequence[int]) -> str:
+def left_out_note(
+    images: Sequence[str], lines: Sequence[int] | None, why: str = "that nobody graded"
+) -> str:
     """Return the words for images that were left out: how many, and the first of them.
+
+    Args:
+        images: Their names.
+        lines: The row of each; None where no table lists them.
+        why: What they have in common.
 
     Example:
         >>> left_out_note(["a.png", "b.png"], [4, 9])
         'left out 2 images that nobody graded: a.png (row 4), b.png (row 9)'
     """
     several = "" if len(images) == 1 else "s"
-    places = [f"{image} (row {line})" for image, line in zip(images, lines, strict=True)]
-    return f"left out {len(images)} image{several} that nobody graded: {_listed(places)}"
+    places = list(images)
+    if lines is not None:
+        places = [f"{image} (row {line})" for image, line in zip(images, lines, strict=True)]
+    return f"left out {len(images)} image{several} {why}: {_listed(places)}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -96,7 +96,17 @@ def test_import_refuses_missing_images_and_the_source_keeps_their_rows(
     with pytest.raises(DisMixError, match=f"no such image .*{lost.stem}") as caught:
         read_source(path)
     assert caught.value.row == (3 if name == "table" else None)
+    assert "--skip-missing" in (caught.value.cure or "")
     assert len(read_source(path, allow_missing=True)) == rows
+    lines: list[str] = []
+    kept = read_source(path, on_missing=lines.append)
+    assert len(kept) == rows - 1
+    assert lost not in kept.image_paths
+    assert len(lines) == 1
+    assert lines[0].startswith("row 3: ") == (name == "table")
+    assert lost.stem in lines[0]
+    assert lines[0].endswith(": no such image")
+    assert "left out 1 image whose file is missing: " in kept.meta.notes
 
 
 def test_unknown_layout_and_unknown_source(tmp_path: Path) -> None:

@@ -93,8 +93,11 @@ def test_what_belongs_to_a_vote_is_left_out_and_said(tmp_path: Path) -> None:
 
 def test_where_all_images_are_missing_their_folder_is_asked_for(tmp_path: Path) -> None:
     path = save(tmp_path, "image,grade\na,0\nb,1\n")
-    with pytest.raises(DisMixError, match=r"2 of 2 are missing.*--set images=FOLDER"):
+    with pytest.raises(DisMixError, match=r"2 of 2 images are missing.*--set images=FOLDER"):
         read_source(path)
+    # Without an image nothing is left to go on with.
+    with pytest.raises(DisMixError, match=r"2 of 2 images are missing.*--set images=FOLDER"):
+        read_source(path, on_missing=print)
     (tmp_path / "pix").mkdir()
     for name in "ab":
         (tmp_path / "pix" / f"{name}.png").touch()
@@ -246,7 +249,12 @@ def test_an_image_listed_twice_or_missing_is_told_by_its_column(tmp_path: Path) 
     with pytest.raises(DisMixError, match=r"row 3, column 'ID': 'a.png' is listed a second time"):
         table.read(path, image="ID", grade="Level")
     path = save(tmp_path, "ID,Level\na.png,0\nb.png,1\n")
-    with pytest.raises(DisMixError, match="row 2, column 'ID': no such image"):
+    with pytest.raises(
+        DisMixError, match=r"row 2, column 'ID': 2 of 2 images .*the first .*a\.png"
+    ):
+        read_source(path, image="ID", grade="Level")
+    (tmp_path / "a.png").touch()
+    with pytest.raises(DisMixError, match="row 3, column 'ID': no such image"):
         read_source(path, image="ID", grade="Level")
 
 

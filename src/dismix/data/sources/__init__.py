@@ -1,13 +1,18 @@
 """Sources: published folders, class-per-folder trees and tables, each turned into a manifest."""
 
 import warnings
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from dismix.data.manifest import Manifest, read_manifest
 from dismix.data.patient_columns import group_option, patient_column
 from dismix.data.sources import chaoyang, crowdgleason, folders, idrid, koa, table
 from dismix.data.sources.base import SOURCES, Source
+from dismix.data.ungraded import left_out_note
 from dismix.errors import DisMixError
 
 __all__ = [
@@ -50,7 +55,12 @@ def open_manifest(path: str | Path, *, allow_missing: bool = False) -> Manifest:
 
 
 def read_source(
-    path: str | Path, source: str | None = None, *, allow_missing: bool = False, **options: Any
+    path: str | Path,
+    source: str | None = None,
+    *,
+    allow_missing: bool = False,
+    on_missing: Callable[[str], None] | None = None,
+    **options: Any,
 ) -> Manifest:
     """Turn a published folder, a tree of folders or a table into a manifest.
 
@@ -58,6 +68,8 @@ def read_source(
         path: Folder or file.
         source: Name of the source; None guesses it from the files.
         allow_missing: Keep rows whose image file does not exist.
+        on_missing: Called with a line for each such row, which is left out; the notes say how
+            many. None makes them an error, which a source without any image is in any case.
         **options: Options of the source; see ``SOURCES[name].options``.
 
     Raises:
@@ -78,7 +90,7 @@ def read_source(
     chosen.check_options(options)
     manifest = chosen.read(path, **options)
     if not allow_missing:
-        _refuse_missing(manifest, str(options.get("image", "image")))
+        manifest = _present(manifest, str(options.get("image", "image")), on_missing)
     if manifest.meta.source == "table" and (patients := patient_column(manifest.table)):
         warnings.warn(
             f"column '{patients}' looks like a patient: add {group_option(patients)}, or splits"
@@ -94,16 +106,30 @@ _ALL_MISSING = (
 )
 
 
-def _refuse_missing(manifest: Manifest, column: str) -> None:
-    missing = [row for row, path in enumerate(manifest.image_paths) if not path.is_file()]
-    if missing:
-        others = f" ({len(missing)} of {len(manifest)} are missing)" if len(missing) > 1 else ""
-        raise DisMixError(
-            f"no such image {manifest.image_paths[missing[0]]}{others}",
-            file=manifest.path or manifest.root,
-            row=int(manifest.lines[missing[0]]) if manifest.path is not None else None,
-            column=column if manifest.path is not None else None,
-            cure=_ALL_MISSING
-            if len(missing) == len(manifest) > 1 and manifest.meta.source == "table"
-            else "complete the folder, or list all that are missing with `dismix data check`",
-        )
+def _present(manifest: Manifest, column: str, on_missing: Callable[[str], None] | None) -> Manifest:
+    """Return the manifest without rows whose image is missing, or raise; see `read_source`."""
+    there = np.array([path.is_file() for path in manifest.image_paths], dtype=bool)
+    missing = np.flatnonzero(~there)
+    if not len(missing):
+        return manifest
+    listed = manifest.path is not None
+    if on_missing is not None and there.any():
+        names = manifest.table["image"].iloc[missing].tolist()
+        lines = manifest.lines[missing].tolist() if listed else None
+        for number, name in enumerate(names):
+            on_missing((f"row {lines[number]}: " if lines else "") + f"{name}: no such image")
+        note = left_out_note(names, lines, "whose file is missing")
+        notes = "; ".join(part for part in (manifest.meta.notes, note) if part)
+        return replace(manifest.rows(there), meta=replace(manifest.meta, notes=notes))
+    first = manifest.image_paths[missing[0]]
+    raise DisMixError(
+        f"no such image {first}"
+        if len(missing) == 1
+        else f"{len(missing)} of {len(manifest)} images are missing, the first {first}",
+        file=manifest.path or manifest.root,
+        row=int(manifest.lines[missing[0]]) if listed else None,
+        column=column if listed else None,
+        cure=_ALL_MISSING
+        if len(missing) == len(manifest) > 1 and manifest.meta.source == "table"
+        else "complete the folder, or leave such rows out: `dismix data import ... --skip-missing`",
+    )
