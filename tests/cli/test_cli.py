@@ -441,7 +441,7 @@ def test_warnings_are_one_line_without_code(dismix, tmp_path):
     [
         (("split", "m.csv", "-o", "s.csv", "--folds", 3, "--val", 0.2), "leave --val out"),
         (("split", "m.csv", "-o", "s.csv", "--folds", 7), "no rank has more than 5 images"),
-        (("annotators", "simulate", "m.csv", "-o", "s.csv"), "grade 2 is beyond the 2 ranks"),
+        (("annotators", "simulate", "m.csv", "-o", "s.csv"), "is beyond the 2 ranks; name two"),
         (
             (
                 "annotators",
@@ -487,6 +487,24 @@ def test_two_ranks_can_be_simulated(dismix, tmp_path):
     )
     assert code == 0
     assert "0->1 60%" in out
+
+
+def test_simulated_annotators_flip_grades_as_the_user_calls_them(dismix, tmp_path):
+    rows = "".join(f"{i}.png,{i % 5}\n" for i in range(40))
+    (tmp_path / "m.csv").write_text(f"image,grade\n{rows}")
+    (tmp_path / "m.meta.json").write_text('{"ranks": ["1", "2", "3", "4", "5"]}')
+    told = ("data", "annotators", "simulate", tmp_path / "m.csv", "-o", tmp_path / "v.csv")
+    # The second and third rank by default.
+    out = dismix(*told)[1]
+    assert "2->3 60%, 3->2 20%" in out
+    assert "Grades 2 and 3 together" in out
+    assert "(grade 2: 8 images" in out
+    assert "2->3 60%" in read_manifest(tmp_path / "v.csv").meta.notes
+    code, out, _ = dismix(*told, "--lower", "4", "--upper", "5")
+    assert (code, "4->5 60%" in out) == (0, True)
+    assert dismix(*told, "--lower", "0", "--upper", "1")[2].startswith(
+        "error: there is no rank '0'; the ranks are 1, 2, 3, 4, 5"
+    )
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,31 @@ def test_twins_say_files_splits_and_grades(tmp_path: Path) -> None:
     assert "c.png (train, votes 1,2) and c2.png (train, votes 1,2)" in same.message
 
 
+def test_findings_speak_of_grades_as_the_scale_does(tmp_path: Path) -> None:
+    pictures(tmp_path, ["a.png", "b.png", "c.png"])
+    for copy in "abc":
+        (tmp_path / f"{copy}2.png").write_bytes((tmp_path / f"{copy}.png").read_bytes())
+    text = (
+        "image,split,grade,annotator_x,annotator_y,prob_0,prob_1,prob_2\n"
+        "a.png,train,0,,,,,\na2.png,test,1,,,,,\n"
+        "b.png,train,,0,1,,,\nb2.png,train,,0,1,,,\n"
+        "c.png,train,1,,,,,\nc2.png,test,,,,0.5,0.5,0\n"
+    )
+    rows = "".join(f"{i}.png,val,,0,,,,\n" for i in range(20))
+    report = check_path(save(tmp_path, text + rows, ["1", "2", "3"]))
+    said = " ".join(finding.message for finding in report.findings)
+    assert "a.png (train, grade 1) and a2.png (test, grade 2)" in said
+    assert "b.png (train, votes 1,2) and b2.png (train, votes 1,2)" in said
+    assert "c2.png (test, soft label, mean rank 1.50)" in said
+    assert "rank 3 has no image" in said
+    assert "val has no image of rank 2" in said
+    everything = "image,annotator_x\n" + "".join(f"{i}.png,0\n" for i in range(20))
+    finding = only(
+        check_path(save(tmp_path, everything, ["1", "2"]), images=False), "one-grade-only"
+    )
+    assert finding.message == "annotator 'x' gave all 20 images grade 1"
+
+
 def test_a_picture_with_many_copies_is_one_short_finding(tmp_path: Path) -> None:
     pictures(tmp_path, ["0.png"])
     for copy in range(1, 30):

@@ -29,18 +29,25 @@ def simulate(
         Mode, typer.Option(help="Annotators flip on their own, or split on ambiguous images.")
     ] = Mode.per_vote,
     annotators: Annotated[int, typer.Option(help="Number of annotators.", min=1)] = 5,
-    lower: Annotated[int, typer.Option(help="Lower of the two grades that flip.", min=0)] = 1,
-    upper: Annotated[int, typer.Option(help="Upper of the two.", min=0)] = 2,
+    lower: Annotated[
+        str | None,
+        typer.Option(help="Lower of the two grades that flip, as you call it; else the second."),
+    ] = None,
+    upper: Annotated[str | None, typer.Option(help="Upper of the two; else the third.")] = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
     """Give training and validation images the votes of simulated annotators."""
     from dismix.data.annotators.simulate import simulate_annotators
     from dismix.data.manifest import read_manifest, write_manifest
+    from dismix.data.rank_names import rank_position
 
+    data = read_manifest(manifest)
+    names = data.meta.ranks
     result, report = simulate_annotators(
-        read_manifest(manifest), preset, mode=mode.value, annotators=annotators,
-        lower=lower, upper=upper, seed=seed,
+        data, preset, mode=mode.value, annotators=annotators, seed=seed,
+        lower=1 if lower is None else rank_position(lower, names),
+        upper=2 if upper is None else rank_position(upper, names),
     )  # fmt: skip
     write_manifest(result, output)
     typer.echo(json.dumps(report.to_dict(), indent=2) if as_json else str(report))

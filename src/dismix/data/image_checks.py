@@ -8,6 +8,7 @@ import numpy as np
 from dismix.data.decode import SKIP
 from dismix.data.findings import Finding, Level
 from dismix.data.looks import Look, look_at_all
+from dismix.data.rank_names import rank_numerals
 from dismix.data.spelling import as_on_disk
 from dismix.data.table_checks import Sheet
 from dismix.data.twins import Twins, find_twins
@@ -218,11 +219,13 @@ def _twin_finding(
 
 
 def _grade_text(sheet: Sheet, row: int) -> str:
+    """Return what people said of an image, in the numbers of their own scale."""
+    numerals = rank_numerals(sheet.ranks)
     if not np.isnan(sheet.grades[row]):
-        return f"grade {sheet.grades[row]:.0f}"
+        return f"grade {numerals[int(sheet.grades[row])]}"
     votes = sheet.votes[row][~np.isnan(sheet.votes[row])]
     if len(votes):
-        return "votes " + ",".join(f"{v:.0f}" for v in votes)
+        return "votes " + ",".join(numerals[int(vote)] for vote in votes)
     if sheet.soft[row]:
-        return f"soft label, mean rank {sheet.laws[row] @ np.arange(len(sheet.ranks)):.2f}"
+        return f"soft label, mean rank {sheet.laws[row] @ np.array(numerals, np.float64):.2f}"
     return "not graded"

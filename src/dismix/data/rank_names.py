@@ -42,6 +42,35 @@ def rank_numbers(names: Sequence[str]) -> tuple[int, ...]:
     return tuple(range(len(names)))
 
 
+def rank_numerals(names: Sequence[str]) -> tuple[str, ...]:
+    """Return what to print for each rank where space is short: its own number, or its position.
+
+    Args:
+        names: C names, low to high.
+
+    Example:
+        >>> rank_numerals(["1_mild", "2_severe"]), rank_numerals(["0.5", "1.0"])
+        (('1', '2'), ('0.5', '1'))
+        >>> rank_numerals(["none", "mild"])
+        ('0', '1')
+    """
+    return tuple(f"{number:g}" for number in own_numbers(names) or range(len(names)))
+
+
+def rank_label(rank: int, names: Sequence[str]) -> str:
+    """Return what to call a rank: its name, after its position where no name has a number.
+
+    Args:
+        rank: Position, 0..C-1.
+        names: C names, low to high.
+
+    Example:
+        >>> rank_label(0, ["1", "2"]), rank_label(1, ["none", "mild"])
+        ('1', '1 (mild)')
+    """
+    return names[rank] if own_numbers(names) is not None else f"{rank} ({names[rank]})"
+
+
 def find_rank(text: str, names: Sequence[str], *, first: int = 0) -> int | None:
     """Return the position (0..C-1) of a rank that is given by its name or number, or None.
 

@@ -15,6 +15,7 @@ from dismix.data.findings import Finding
 from dismix.data.laws import law_columns, read_laws
 from dismix.data.manifest import SPLITS, VOTE_PREFIX, ManifestMeta, vote_columns
 from dismix.data.patient_columns import group_cure, patient_column, unused_patients
+from dismix.data.rank_names import rank_label, rank_numerals
 from dismix.data.validate import LARGEST_GRADE, Problem, grade_columns, problems
 
 #: Problems of one kind in one column that are spelled out in a finding.
@@ -190,7 +191,7 @@ def _rank_findings(sheet: Sheet, counts: dict[str, list[int]]) -> Iterator[Findi
             cure="ranks are numbered from 0: import the table again with --set first_rank=1",
         )
     for rank in range(len(sheet.ranks)):
-        label = f"rank {_called(sheet, rank)}"
+        label = f"rank {rank_label(rank, sheet.ranks)}"
         if total[rank] == 0:
             yield Finding(
                 "warning", "rank-gap", f"{label} has no image",
@@ -220,18 +221,12 @@ def _held_out_findings(
     for split, effect in effects.items():
         lacking = np.flatnonzero((total > 0) & (np.array(counts.get(split, total)) == 0))
         if len(lacking):
-            named = ", ".join(_called(sheet, rank) for rank in lacking)
+            named = ", ".join(rank_label(rank, sheet.ranks) for rank in lacking.tolist())
             yield Finding(
                 "warning", "rank-not-in-part",
                 f"{split} has no image of rank{'' if len(lacking) == 1 else 's'} {named}",
                 cure=f"{effect}: move some there, or split again",
             )  # fmt: skip
-
-
-def _called(sheet: Sheet, rank: int) -> str:
-    """Return a rank's number, and its name in brackets where that is another."""
-    name = sheet.ranks[rank]
-    return str(rank) + (f" ({name})" if name != str(rank) else "")
 
 
 def _split_findings(counts: dict[str, list[int]], *, made: bool) -> Iterator[Finding]:
@@ -267,7 +262,8 @@ def _annotator_findings(sheet: Sheet) -> Iterator[Finding]:
         elif len(given) >= MANY_VOTES and len(set(given.tolist())) == 1:
             yield Finding(
                 "warning", "one-grade-only",
-                f"annotator '{name}' gave all {len(given)} images grade {given[0]:.0f}",
+                f"annotator '{name}' gave all {len(given)} images grade"
+                f" {rank_numerals(sheet.ranks)[int(given[0])]}",
                 cure="check that the column holds votes",
             )  # fmt: skip
     if len(names) > 1 and len(sheet.ranks) > 1:

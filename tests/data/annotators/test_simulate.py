@@ -177,5 +177,5 @@ def test_mistakes_are_named():
         simulate_votes([1], mode="perimage", seed=0)
     with pytest.raises(DisMixError, match="0 annotators"):
         simulate_votes([1], annotators=0, seed=0)
-    with pytest.raises(DisMixError, match="grade 7 is beyond the 5 ranks"):
+    with pytest.raises(DisMixError, match="rank 7, counted from 0, is beyond the 5 ranks"):
         simulate_annotators(manifest, seed=0, upper=7)

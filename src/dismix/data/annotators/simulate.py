@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from dismix.data.annotators.variability import VariabilityReport, measure_variability
 from dismix.data.draws import image_keys, keyed_uniforms
 from dismix.data.laws import law_columns
+from dismix.data.rank_names import rank_numerals
 from dismix.errors import DisMixError
 from dismix.registry import near_names
 
@@ -137,8 +138,8 @@ def simulate_annotators(
         mode: ``per_vote`` or ``per_image``.
         flip_up: Replaces the preset's share for grade ``lower``.
         flip_down: Replaces the preset's share for grade ``upper``.
-        lower: The lower of the two grades that flip into each other.
-        upper: The upper one.
+        lower: Position (from 0) of the lower of the two ranks that flip into each other.
+        upper: Of the upper one.
         p_split: See ``simulate_votes``.
 
     Returns:
@@ -167,14 +168,18 @@ def simulate_annotators(
     )
     for a in range(annotators):
         table[f"annotator_{a + 1}"] = votes[:, a]
+    numerals = rank_numerals(manifest.meta.ranks)
+    low, high = numerals[lower], numerals[upper]
     setting = (
-        f"{annotators} simulated annotators, mode {mode}, {lower}->{upper} {up:.0%}, "
-        f"{upper}->{lower} {down:.0%}, seed {seed}"
+        f"{annotators} simulated annotators, mode {mode}, {low}->{high} {up:.0%}, "
+        f"{high}->{low} {down:.0%}, seed {seed}"
     )
     notes = "; ".join(part for part in (manifest.meta.notes, setting) if part)
     meta = replace(manifest.meta, notes=notes)
     result = make_manifest(table, meta, manifest.root, path=manifest.path, lines=manifest.lines)
-    report = measure_variability(votes[voted], truth, affected=(lower, upper), setting=setting)
+    report = measure_variability(
+        votes[voted], truth, affected=(lower, upper), setting=setting, numerals=numerals
+    )
     return result, report
 
 
@@ -208,9 +213,9 @@ def _rows_to_vote(manifest: "Manifest", upper: int) -> NDArray[np.bool_]:
         )
     if upper >= manifest.num_ranks:
         raise DisMixError(
-            f"grade {upper} is beyond the {manifest.num_ranks} ranks",
+            f"rank {upper}, counted from 0, is beyond the {manifest.num_ranks} ranks",
             file=manifest.path,
-            cure=f"let grades up to {manifest.num_ranks - 1} flip",
+            cure=f"name two of {', '.join(manifest.meta.ranks)} with --lower and --upper",
         )
     voted: NDArray[np.bool_] = (manifest.table["split"] != "test").to_numpy(dtype=bool)
     missing = voted & np.isnan(manifest.grades)

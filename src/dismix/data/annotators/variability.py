@@ -47,13 +47,15 @@ class VariabilityReport:
         setting: How the votes were made, in words.
         overall: All images with votes.
         affected: Images whose true grade may flip.
-        grades: The same for each affected grade.
+        grades: The same for each affected grade, by its position from 0.
+        numerals: (C,) what the text calls each grade; its position where there are none.
     """
 
     setting: str
     overall: Variability
     affected: Variability
     grades: dict[int, Variability]
+    numerals: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON (NaN becomes None)."""
@@ -66,8 +68,9 @@ class VariabilityReport:
         return {"setting": self.setting, **tidy}
 
     def __str__(self) -> str:
-        names = " and ".join(str(grade) for grade in self.grades)
-        each = "; ".join(f"grade {grade}: {part}" for grade, part in self.grades.items())
+        called = {grade: self.numerals[grade] if self.numerals else grade for grade in self.grades}
+        names = " and ".join(str(grade) for grade in called.values())
+        each = "; ".join(f"grade {called[grade]}: {part}" for grade, part in self.grades.items())
         return (
             f"{self.setting}. Grades {names} together: {self.affected} ({each}). "
             f"All grades: {self.overall}."
@@ -80,6 +83,7 @@ def measure_variability(
     *,
     affected: Sequence[int] = (1, 2),
     setting: str = "Votes against true grades",
+    numerals: Sequence[str] = (),
 ) -> VariabilityReport:
     """Compare votes with true grades.
 
@@ -88,6 +92,7 @@ def measure_variability(
         grades: (N,) true grades.
         affected: The grades to report on their own.
         setting: Opening words of the report.
+        numerals: (C,) what its text calls each grade; positions by default.
 
     Example:
         >>> votes = np.array([[0, 0, 0], [1, 2, 2], [2, 2, 1]], dtype=float)
@@ -102,6 +107,7 @@ wrong_majority=1.0)
         overall=_variability(votes, truth, every),
         affected=_variability(votes, truth, np.isin(truth, list(affected))),
         grades={grade: _variability(votes, truth, truth == grade) for grade in affected},
+        numerals=tuple(numerals),
     )
 
 
