@@ -27,8 +27,8 @@ from torch import Tensor
 
 from dismix.errors import DisMixError
 
-# Vote shares are ratios of small integers: two of them are equal or differ by far more.
-_TIE = 1e-5
+#: Vote shares are ratios of small integers: two of them are equal or differ by far more.
+TIE = 1e-5
 
 
 def levels_from_probs(probs: Tensor) -> Tensor:
@@ -98,10 +98,10 @@ def majority_rank(probs: Tensor) -> Tensor:
     # paper: it says "majority" and is silent on ties, which {1, 1, 2, 2} makes common.
     ranks = torch.arange(probs.shape[-1], device=probs.device, dtype=torch.float32)
     probs = probs.float()
-    modal = probs >= probs.amax(-1, keepdim=True) - _TIE
+    modal = probs >= probs.amax(-1, keepdim=True) - TIE
     gap = (ranks - (probs * ranks).sum(-1, keepdim=True)).abs()
     gap = gap.masked_fill(~modal, torch.inf)
-    nearest = gap <= gap.amin(-1, keepdim=True) + _TIE
+    nearest = gap <= gap.amin(-1, keepdim=True) + TIE
     return nearest.int().argmax(-1)
 
 

@@ -208,6 +208,22 @@ def test_consensus_is_written(dismix, clinic):
     assert "60 images, dawid_skene" in out
 
 
+def test_ties_of_a_consensus_are_counted(dismix, tmp_path):
+    header = "image,annotator_1,annotator_2,annotator_3,annotator_4,annotator_5\n"
+    rows = ["a,0,0,0,1,1", "b,0,2,2,3,3", "c,1,1,2,2,", "d,0,3,,,", "e,2,2,2,2,2"]
+    (tmp_path / "m.csv").write_text(header + "\n".join(rows))
+    told = ("data", "annotators", "consensus", tmp_path / "m.csv", "-o", tmp_path / "c.csv")
+    code, out, _ = dismix(*told)
+    assert code == 0
+    # b has 2 and 3 with mean 2; c (1, 2) and d (0, 3) are even.
+    assert (
+        "\n3 ties: 1 went to the rank nearest the mean, 2, where both were as near, to the" in out
+    )
+    assert pd.read_csv(tmp_path / "c.csv")["consensus"].tolist() == [0, 2, 1, 0, 2]
+    (tmp_path / "m.csv").write_text(header + rows[0] + "\n" + rows[-1])
+    assert " tie" not in dismix(*told)[1]
+
+
 def test_contact_sheet_shows_every_grade(dismix, clinic):
     manifest = import_clinic(dismix, clinic)
     picture = clinic.parent / "sheet.png"

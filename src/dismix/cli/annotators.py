@@ -83,6 +83,7 @@ def consensus(
     """Write the consensus of the annotators: a rank and a probability for each image."""
     from dismix import atomic
     from dismix.data.annotators.consensus import CONSENSUS
+    from dismix.data.annotators.votes import count_ties
     from dismix.data.manifest import read_manifest
     from dismix.data.overwriting import refuse_ending, refuse_own_source
     from dismix.errors import DisMixError
@@ -104,3 +105,10 @@ def consensus(
         table.to_csv(temporary, index=False)
     settled = "" if result.converged else ", EM did not settle"
     typer.echo(f"{len(table)} images, {method}{settled} -> {output}")
+    ties, even = count_ties(result.probs)
+    if ties:
+        noun = "tie" if ties == 1 else "ties"
+        typer.echo(
+            f"{ties} {noun}: {ties - even} went to the rank nearest the mean, {even}, where both"
+            " were as near, to the lower rank"
+        )

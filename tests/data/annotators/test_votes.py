@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from dismix.data.annotators.votes import majority_vote, one_hot_votes, vote_shares
+from dismix.data.annotators.votes import count_ties, majority_vote, one_hot_votes, vote_shares
 from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
 
@@ -25,6 +25,20 @@ def test_majority_agrees_with_a_loop():
     votes[rng.random(votes.shape) < 0.3] = NAN
     votes = votes[~np.isnan(votes).all(axis=1)]
     assert majority_vote(votes, 5).tolist() == [slow_majority(row) for row in votes]
+
+
+def test_ties_agree_with_a_loop():
+    rng = np.random.default_rng(1)
+    votes = rng.integers(0, 4, (300, 5)).astype(float)
+    ties = even = 0
+    for row in votes:
+        counted = Counter(row)
+        tied = [rank for rank, n in counted.items() if n == max(counted.values())]
+        ties += len(tied) > 1
+        away = [round(abs(rank - np.mean(row)), 9) for rank in tied]
+        even += away.count(min(away)) > 1
+    assert 0 < even < ties < 300
+    assert count_ties(vote_shares(votes, 4)) == (ties, even)
 
 
 def test_gaps_are_rows_of_zeros():

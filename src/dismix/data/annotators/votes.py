@@ -5,7 +5,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from dismix.errors import DisMixError
-from dismix.labels import majority_rank
+from dismix.labels import TIE, majority_rank
 
 
 def one_hot_votes(votes: ArrayLike, num_ranks: int) -> NDArray[np.float64]:
@@ -68,6 +68,29 @@ def modal_rank(probs: NDArray[np.float64]) -> NDArray[np.int64]:
     """
     ranks: NDArray[np.int64] = majority_rank(torch.from_numpy(probs)).numpy()
     return ranks
+
+
+def count_ties(probs: NDArray[np.float64]) -> tuple[int, int]:
+    """Count the images whose most probable rank is no single one.
+
+    Args:
+        probs: (N, C), such as shares of votes.
+
+    Returns:
+        Ties, and those of them whose ranks are equally near the mean: these go to the lower rank.
+
+    Example:
+        The second image has 2 and 3, of which 2 is nearer to the mean; the third has 1 and 2.
+
+        >>> count_ties(vote_shares([[0, 0, 1, 1, 1], [0, 2, 2, 3, 3], [1, 1, 2, 2, np.nan]], 4))
+        (2, 1)
+    """
+    # As `majority_rank` has it, which chooses the lowest of `nearest`.
+    most = probs >= probs.max(axis=1, keepdims=True) - TIE
+    ranks = np.arange(probs.shape[1])
+    away = np.where(most, np.abs(ranks - (probs @ ranks)[:, None]), np.inf)
+    nearest = away <= away.min(axis=1, keepdims=True) + TIE
+    return int((most.sum(axis=1) > 1).sum()), int((nearest.sum(axis=1) > 1).sum())
 
 
 def majority_vote(votes: ArrayLike, num_ranks: int) -> NDArray[np.int64]:
