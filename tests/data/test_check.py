@@ -369,6 +369,24 @@ def test_sizes_and_colours(tmp_path: Path) -> None:
     )
 
 
+def test_transparent_pixels_are_noted(tmp_path: Path) -> None:
+    pictures(tmp_path, ["a.png", "b.png", "c.png", "d.png"])
+    with Image.open(tmp_path / "a.png") as image:
+        solid, clear, keyed = image.convert("RGBA"), image.convert("RGBA"), image.convert("P")
+    clear.putpixel((3, 3), (200, 200, 200, 100))
+    solid.save(tmp_path / "b.png")
+    clear.save(tmp_path / "c.png")
+    keyed.save(tmp_path / "d.png", transparency=keyed.getpixel((0, 0)))
+    path = save(tmp_path, "image,grade\na.png,0\nb.png,1\nc.png,1\nd.png,0\n")
+    finding = only(check_path(path, near=False), "transparent")
+    # Not b, whose alpha channel lets nothing through.
+    assert (finding.level, finding.rows) == ("note", (4, 5))
+    assert "2 of 4 images have transparent pixels, which are read as black" in finding.message
+    solid.save(tmp_path / "c.png")
+    solid.save(tmp_path / "d.png")
+    assert not check_path(path, near=False).of("transparent")
+
+
 def test_images_that_show_nothing_and_dark_sets(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for name in "abcd":

@@ -50,6 +50,7 @@ def image_findings(
     findings = list(_unreadable(sheet, names, rows, looks))
     findings += _size_findings(looks)
     findings += _colour_findings(sheet, names, rows, looks)
+    findings += _transparent_finding(sheet, names, rows, looks)
     findings += _level_findings(sheet, names, rows, looks)
     found = find_twins(paths, looks, near=near, mirrored=mirrored, progress=progress)
     groups = [([rows[m] for m in twins.members], twins) for twins in found]
@@ -123,6 +124,21 @@ def _colour_findings(
         yield Finding(
             "note", "all-grey", "all images are grey, but the manifest does not say so",
             cure='set "grey": true in the meta file to keep one channel',
+        )  # fmt: skip
+
+
+def _transparent_finding(
+    sheet: Sheet, names: Sequence[str], rows: Sequence[int], looks: Sequence[Look]
+) -> Iterator[Finding]:
+    clear = [r for r, look in zip(rows, looks, strict=True) if look.transparent]
+    if clear:
+        lines = tuple(int(sheet.lines[r]) for r in clear)
+        yield Finding(
+            "note", "transparent",
+            f"{len(clear)} of {len(rows)} images have transparent pixels, which are read as black;"
+            f" the first is row {lines[0]}: {names[clear[0]]}",
+            lines, tuple(names[r] for r in clear),
+            "export them on another background if black is not theirs",
         )  # fmt: skip
 
 

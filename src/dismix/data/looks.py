@@ -33,6 +33,7 @@ class Look:
         span: Darkest and brightest grey level of 0 to 255, or None when unreadable.
         error: Why it cannot be read, or None.
         cure: What to do about that.
+        transparent: Whether some pixels are transparent, at least in part: these become black.
         lacks_package: The file may be well, but what reads it is not installed.
     """
 
@@ -43,6 +44,7 @@ class Look:
     cure: str = ""
     span: tuple[int, int] | None = None
     lacks_package: bool = False
+    transparent: bool = False
 
 
 def look_at(path: Path) -> Look:
@@ -62,7 +64,9 @@ def look_at(path: Path) -> Look:
     # A copy: a view would keep Pillow's buffers alive, ten times the thumbnail.
     small = np.array(grey.resize((SIDE, SIDE), Image.Resampling.BOX))
     span = int(levels.min()), int(levels.max())
-    return Look(_size(path, pixels), 1 if _is_grey(pixels) else 3, small, span=span)
+    size, transparent = _from_file(path, pixels)
+    channels = 1 if _is_grey(pixels) else 3
+    return Look(size, channels, small, span=span, transparent=transparent)
 
 
 def look_at_all(
@@ -101,11 +105,30 @@ def _is_grey(pixels: NDArray[np.uint8]) -> bool:
     return int(np.ptp(sample, axis=2).max()) <= GREY_TOLERANCE
 
 
-def _size(path: Path, pixels: NDArray[np.uint8]) -> tuple[int, int]:
-    """Return width and height from the header, turned upright: a JPEG may be decoded smaller."""
+def _from_file(path: Path, pixels: NDArray[np.uint8]) -> tuple[tuple[int, int], bool]:
+    """Return width and height, turned upright, and whether any pixel is transparent.
+
+    From the file itself: pixels of a JPEG decoded smaller, or laid on black, do not tell.
+    """
     try:
         with Image.open(path) as image:
             turned = image.getexif().get(ExifTags.Base.Orientation, 1) >= 5
-            return image.size[::-1] if turned else image.size
+            return image.size[::-1] if turned else image.size, _is_transparent(image)
     except OSError:
-        return pixels.shape[1], pixels.shape[0]
+        return (pixels.shape[1], pixels.shape[0]), False
+
+
+def _is_transparent(image: Image.Image) -> bool:
+    """Return whether decoding lays a part of an image on black.
+
+    Example:
+        >>> clear, solid = (Image.new("RGBA", (2, 2), (9, 9, 9, alpha)) for alpha in (0, 255))
+        >>> _is_transparent(clear), _is_transparent(solid)
+        (True, False)
+    """
+    layered = image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info
+    # Of deep grey files decoding takes no notice of transparency.
+    if not layered or image.mode.startswith(("I", "F")):
+        return False
+    # Only such files are decoded a second time: many have an alpha channel and use none of it.
+    return bool((np.asarray(image.convert("RGBA").getchannel("A")) < 255).any())
