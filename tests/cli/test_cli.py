@@ -224,6 +224,17 @@ def test_ties_of_a_consensus_are_counted(dismix, tmp_path):
     assert " tie" not in dismix(*told)[1]
 
 
+def test_a_table_with_one_grade_is_told_of_its_second_rank(dismix, clinic):
+    rows = "".join(f"img{i:02d}.png,0\n" for i in range(4))
+    (clinic.parent / "one.csv").write_text(f"image,grade\n{rows}")
+    told = ("data", "import", clinic.parent / "one.csv", "-o", clinic.parent / "m.csv")
+    out = dismix(*told)[1]
+    assert "4 images, 2 ranks: 0, 1" in out
+    assert "note: all images have grade '0', none '1' (a scale has two ranks at least)" in out
+    (clinic.parent / "one.csv").write_text(f"image,grade\n{rows}img10.png,1\n")
+    assert "all images have grade" not in dismix(*told)[1]
+
+
 def test_contact_sheet_shows_every_grade(dismix, clinic):
     manifest = import_clinic(dismix, clinic)
     picture = clinic.parent / "sheet.png"

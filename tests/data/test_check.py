@@ -364,9 +364,8 @@ def test_sizes_and_colours(tmp_path: Path) -> None:
     assert "not-grey" in codes(check_manifest(colour))
     pictures(tmp_path, ["d.png", "e.png"], colour=False)
     table = pd.DataFrame({"image": ["d.png", "e.png"], "grade": [0, 1]})
-    assert "all-grey" in codes(
-        check_manifest(make_manifest(table, ManifestMeta(ranks=("0", "1")), tmp_path))
-    )
+    unsaid = check_manifest(make_manifest(table, ManifestMeta(ranks=("0", "1")), tmp_path))
+    assert "--set grey=true" in only(unsaid, "all-grey").cure
 
 
 def test_transparent_pixels_are_noted(tmp_path: Path) -> None:
@@ -456,6 +455,13 @@ def test_long_form_lists_bad_votes_by_their_own_lines(tmp_path: Path) -> None:
     assert only(report, "not-a-grade").rows == (4,)
     assert "column 'grade'" in only(report, "not-a-grade").message
     assert "voted-twice" not in codes(report)
+
+
+def test_half_grades_have_a_cure_and_slips_another(tmp_path: Path) -> None:
+    report = check_path(save(tmp_path, "image,grade\na.png,1.5\nb.png,1\n"), images=False)
+    assert "can be ranks of their own (--ranks 1,1.5,2" in only(report, "not-a-grade").cure
+    report = check_path(save(tmp_path, "image,grade\na.png,o\nb.png,1\n"), images=False)
+    assert "--ranks" not in only(report, "not-a-grade").cure
 
 
 def test_one_grade_only_is_no_scale(tmp_path: Path) -> None:

@@ -32,6 +32,15 @@ def describe(manifest: Manifest) -> str:
         votes = int(np.isfinite(manifest.votes).sum())
         several = "" if len(manifest.annotators) == 1 else "s"
         lines.append(f"{len(manifest.annotators)} annotator{several}, {votes} votes")
+    used = sorted({*manifest.target().hard.tolist()})
+    if len(used) == 1:
+        # A table with one grade gets a second rank, since no scale has a single one.
+        names = [f"'{name}'" for name in manifest.meta.ranks]
+        only = names.pop(used[0])
+        lines.append(
+            f"note: all images have grade {only}, none {', '.join(names)} (a scale has two ranks at"
+            " least)"
+        )
     if manifest.meta.notes:
         lines.append(f"note: {manifest.meta.notes}")
     return "\n".join(lines)

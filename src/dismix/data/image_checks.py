@@ -123,7 +123,7 @@ def _colour_findings(
     if sheet.meta is not None and not sheet.meta.grey and grey and not colour:
         yield Finding(
             "note", "all-grey", "all images are grey, but the manifest does not say so",
-            cure='set "grey": true in the meta file to keep one channel',
+            cure="`dismix data import ... --set grey=true` keeps one channel",
         )  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Ranks as people speak of them: by name, or by a number, which need not count from 0."""
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -136,6 +137,25 @@ def written_number(text: str) -> float | None:
     # ASCII digits only: others are as likely a slip of the encoding.
     match = re.fullmatch(r"([+-]?[0-9]{1,9})(?:[.,]([0-9]*))?", text)
     return float(f"{match[1]}.{match[2] or 0}") if match else None
+
+
+def fraction_cure(text: str) -> str:
+    """Return what can be done with a grade between two whole numbers, "" for any other text.
+
+    Example:
+        >>> fraction_cure("1.5")[:77]
+        '; grades such as 1.5 can be ranks of their own (--ranks 1,1.5,2 and so on) or'
+        >>> fraction_cure("2.0"), fraction_cure("mild")
+        ('', '')
+    """
+    number = written_number(text)
+    if number is None or number.is_integer():
+        return ""
+    low = math.floor(number)
+    return (
+        f"; grades such as {number:g} can be ranks of their own (--ranks {low},{number:g},{low + 1}"
+        f" and so on) or two votes, {low} and {low + 1}"
+    )
 
 
 def whole_number(text: str) -> int | None:

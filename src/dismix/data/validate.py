@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dismix.data.laws import law_columns, law_problems
+from dismix.data.rank_names import fraction_cure
 from dismix.data.ungraded import ungraded_cure
 
 #: Cells that mean "not known" in columns of grades and groups.
@@ -161,7 +162,8 @@ def grade_problems(values: "pd.Series[float]", num_ranks: int | None) -> Iterato
     for row in np.flatnonzero(not_number | broken):
         yield Problem(
             "not-a-grade", f"'{values.iloc[row]}' is not a whole number",
-            f"write {scale}, or leave it empty", int(row), str(values.name),
+            f"write {scale}, or leave it empty{fraction_cure(str(values.iloc[row]))}",
+            int(row), str(values.name),
         )  # fmt: skip
     for row in np.flatnonzero(outside):
         # Minus one is how many programs write a gap.

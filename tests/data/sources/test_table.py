@@ -91,6 +91,20 @@ def test_what_belongs_to_a_vote_is_left_out_and_said(tmp_path: Path) -> None:
             table.read(save(tmp_path, text.replace("date", name)))
 
 
+@pytest.mark.parametrize("ranks", [(), ("0", "1", "2")])
+def test_half_grades_are_told_what_they_can_become(tmp_path: Path, ranks: tuple[str, ...]) -> None:
+    path = save(tmp_path, "image,grade\na,0\nb,1.5\nc,2\n")
+    told = (
+        r"row 3, column 'grade': '1.5' is not a grade.*\(--ranks 1,1.5,2 and so on\) or two votes"
+    )
+    with pytest.raises(DisMixError, match=told):
+        table.read(path, ranks=ranks)
+    halves = table.read(path, ranks=("0", "0.5", "1", "1.5", "2"))
+    assert halves.grades.tolist() == [0, 3, 4]
+    votes = save(tmp_path, "image,x,y\na,0,0\nb,1,2\nc,2,2\n")
+    assert table.read(votes, annotators=("x", "y")).target().rank.tolist() == [0, 1.5, 2]
+
+
 def test_where_all_images_are_missing_their_folder_is_asked_for(tmp_path: Path) -> None:
     path = save(tmp_path, "image,grade\na,0\nb,1\n")
     with pytest.raises(DisMixError, match=r"2 of 2 images are missing.*--set images=FOLDER"):

@@ -15,7 +15,7 @@ from typing import Any, get_type_hints
 
 from dismix.data.encodings import refuse_undecodable
 from dismix.data.manifest import Manifest
-from dismix.data.rank_names import find_rank, own_numbers, whole_number
+from dismix.data.rank_names import find_rank, fraction_cure, own_numbers, whole_number
 from dismix.data.validate import GAPS, LARGEST_GRADE
 from dismix.errors import DisMixError
 from dismix.registry import Registry, near_names
@@ -225,7 +225,7 @@ def parse_rank(
         file=file,
         row=row,
         column=column,
-        cure=_grade_cure(number, ranks, first),
+        cure=_grade_cure(number, ranks, first) + fraction_cure(text),
     )
 
 
