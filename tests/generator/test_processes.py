@@ -11,8 +11,10 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from dismix.data.manifest import read_manifest
 from dismix.errors import DisMixError
 from dismix.generator.processes import trained_once
+from dismix.generator.reading import reading_of
 from dismix.generator.start_run import train_generator
 from dismix.generator.training import make_accelerator
 
@@ -49,6 +51,7 @@ def test_a_resumed_run_learns_under_the_same_guide(small_run, tmp_path: Path) ->
     assert guide.stat().st_mtime_ns == kept
     described = json.loads((tmp_path / "run.json").read_text())
     assert len(described["provenance"]["resumed"]) == 1
+    assert described["reading"] == reading_of(read_manifest(small_run.data).meta)
     with pytest.raises(DisMixError, match="started with another recipe"):
         train(2, resume=True)
     # Another start must not learn under what a killed run left.

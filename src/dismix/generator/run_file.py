@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dismix import atomic
 from dismix.errors import DisMixError
 from dismix.generator.checkpoint import FILE
+from dismix.generator.reading import READING
 from dismix.generator.trained_on import FILE as TRAINED_ON
 from dismix.provenance import provenance
 
@@ -93,8 +94,20 @@ def continued(path: Path, now: dict[str, Any]) -> dict[str, Any]:
     return {**old, "resumed": [*old.get("resumed", []), now]} if old else now
 
 
-def claim(run: Path, described: dict[str, Any], resume: bool) -> None:
-    """Write ``run.json``, or check that it says the same and note that the run goes on."""
+def claim(
+    run: Path,
+    described: dict[str, Any],
+    resume: bool,
+    reading: Mapping[str, Any] | None = None,
+) -> None:
+    """Write ``run.json``, or check that it says the same and note that the run goes on.
+
+    Args:
+        run: Run folder.
+        described: What the run is started with.
+        resume: Whether it goes on.
+        reading: How its images are read, see `dismix.generator.reading`.
+    """
     path, now = run / RUN_FILE, provenance()
     if resume and check_same(run, described):
         now = continued(path, now)
@@ -110,7 +123,10 @@ def claim(run: Path, described: dict[str, Any], resume: bool) -> None:
             (run / name).unlink(missing_ok=True)
     # The data are to be found from other folders too; where they lie may change, though.
     found = {"manifest_at": str(Path(described["manifest"]).resolve()), "provenance": now}
-    atomic.write_json(path, {**described, **found})
+    # Not among what a resumed run must agree with: the fingerprint is made of it, and older runs
+    # do not say it.
+    reading = {} if reading is None else {READING: dict(reading)}
+    atomic.write_json(path, {**described, **found, **reading})
 
 
 def take_graders(run: Path, beside: Path, described: Mapping[str, Any]) -> None:

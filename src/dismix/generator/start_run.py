@@ -16,6 +16,7 @@ from dismix.data.store import default_cache_dir
 from dismix.errors import DisMixError
 from dismix.generator.architectures import ARCHITECTURES
 from dismix.generator.config import GeneratorConfig
+from dismix.generator.reading import reading_of
 from dismix.generator.recipe import (
     DEFAULT,
     SPATIAL,
@@ -228,7 +229,7 @@ def train_generator(
     with ExitStack() as held:
         if accelerator.is_main_process:
             held.enter_context(in_use(run))
-            claim(run, plan.described, resume)
+            claim(run, plan.described, resume, reading_of(data.meta))
             if beside is not None:
                 take_graders(run, beside, plan.described)
         accelerator.wait_for_everyone()

@@ -203,18 +203,22 @@ def mixer_rows(mixer: "Mixer | None", data: "Manifest", cache: Path | None = Non
         cache: Folder of the image stores.
 
     Raises:
-        DisMixError: Images that the grader is chosen or tested on would be mixed into training, or
-            the generator has learned them.
+        DisMixError: Images that the grader is chosen or tested on would be mixed into training,
+            the generator has learned them, or its images were read in another way.
     """
     from dismix.data.digest import content_digests
     from dismix.data.store import default_cache_dir
+    from dismix.generator.reading import require_same_reading, run_reading
     from dismix.generator.run_file import require_same_ranks
 
     if not getattr(mixer, "takes_rows", False):
         return None
-    run = mixer.engine.run  # type: ignore[union-attr]
+    engine = mixer.engine  # type: ignore[union-attr]
+    run, reading = engine.run, {"grey": engine.model.in_channels == 1, **engine.store.reading}
     if run is not None:
         require_same_ranks(run, data)
+        reading = {**run_reading(run), **reading}
+    require_same_reading(reading, data)
     rows_of: Any = mixer.rows_of  # type: ignore[union-attr]
     folder = cache or default_cache_dir()
     train = data.split("train")

@@ -20,6 +20,7 @@ from dismix.data.store_settings import settings_for, store_key
 from dismix.data.transforms import equalize, to_unit
 from dismix.errors import DisMixError
 from dismix.generator.model import Generator
+from dismix.generator.reading import READING, reading_of, require_same_reading, run_reading
 from dismix.generator.run_file import manifest_of, require_same_ranks
 from dismix.generator.saving import digest, save_tensors
 from dismix.labels import OrdinalTarget
@@ -106,7 +107,7 @@ def require_current(store: LatentStore, run: str | Path) -> None:
 def _origin(rows: Manifest) -> dict[str, Any]:
     """Return where training rows come from and what they are, pixels left out."""
     path = None if rows.path is None else str(rows.path.resolve())
-    return {"manifest": path, "data": rows.fingerprint()}
+    return {"manifest": path, "data": rows.fingerprint(), READING: reading_of(rows.meta)}
 
 
 def training_rows(model: Generator, manifest: Manifest) -> Manifest:
@@ -156,6 +157,7 @@ def encode_split(
     model = Generator.load(run, device)
     rows = training_rows(model, read_manifest(manifest or run_manifest(run)))
     require_same_ranks(Path(run), rows)
+    require_same_reading(run_reading(run), rows)
     images = build_store(
         rows.image_paths, settings_for(rows.meta, model.image_size), cache, progress=progress
     )

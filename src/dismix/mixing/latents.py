@@ -22,6 +22,7 @@ from torch import Tensor
 
 from dismix.errors import DisMixError
 from dismix.generator.model import Generator
+from dismix.generator.reading import READING, reading_at
 from dismix.generator.saving import load_tensors
 from dismix.labels import OrdinalTarget
 from dismix.mixing.mapped import MappedRecords
@@ -47,8 +48,8 @@ class LatentStore:
         target: Targets (N, C) of the images, from the votes.
         consensus: (N,) ranks by Dawid and Skene's model of the annotators.
         generator: Content digest of the generator.
-        origin: The "manifest" it was made from and the fingerprint "data" of its training rows;
-            empty in older stores.
+        origin: The "manifest" it was made from, the fingerprint "data" of its training rows and
+            the "reading" of their files; less in older stores.
         images: (N, 32) uint8, content digests of the image files; None in older stores.
         votes: (32,) uint8, digest of the votes behind the consensus; None in older stores.
     """
@@ -59,7 +60,7 @@ class LatentStore:
         self.count, self.record_bytes = int(index["count"]), int(index["record_bytes"])
         self.generator, self.sha256 = str(index["generator"]), str(index["sha256"])
         self.origin: dict[str, Any] = {
-            name: index[name] for name in ("manifest", "data") if name in index
+            name: index[name] for name in ("manifest", "data", READING) if name in index
         }
         targets = self._read_targets()
         self.target = OrdinalTarget.from_probs(targets["probs"])
@@ -118,6 +119,12 @@ class LatentStore:
             raise DisMixError(
                 "holds codes of another generator", file=self.folder, cure=f"{ENCODE} again"
             )
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How the files of the images were read, as far as known."""
+        known: dict[str, Any] = self.origin.get(READING) or reading_at(self.origin.get("manifest"))
+        return known
 
     def require_rows(self, rows: Tensor, least: int = 0) -> None:
         """Raise when a row (B,) is below ``least`` or beyond the stored images."""
