@@ -214,6 +214,24 @@ def test_learned_test_images_are_told(manifest, run, tmp_path, capsys):
         evaluate_run(run / "model.safetensors", other, cpu=True)
 
 
+@pytest.mark.parametrize("mix", [None, "mixup"])
+def test_files_in_training_and_in_a_held_out_split_are_told(manifest, tmp_path, mix):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*same bytes")
+        train_grader(manifest, tmp_path / "apart", quick(epochs=1), mix=mix, cpu=True)
+    for held_out, learned in (("27.png", "03.png"), ("20.png", "02.png"), ("28.png", "02.png")):
+        shutil.copy(tmp_path / learned, tmp_path / held_out)
+    # Test images need not be there yet.
+    (tmp_path / "29.png").unlink()
+    said = (
+        "manifest.csv: the validation image 20.png and the training image 02.png have the same"
+        " bytes (and 2 more), so"
+    )
+    with pytest.warns(UserWarning, match=re.escape(said)) as told:
+        train_grader(manifest, tmp_path / "twins", quick(epochs=1), mix=mix, cpu=True)
+    assert sum("same bytes" in str(one.message) for one in told) == 1
+
+
 def test_a_run_that_goes_on_remembers_what_it_saw_before(manifest, run, tmp_path):
     settings, before = quick(select="last,accuracy"), read_trained_on(run)
     assert len(before) == 18

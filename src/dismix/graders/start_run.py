@@ -1,6 +1,7 @@
 """From a manifest and a few names to a trained grader in a run folder."""
 
 import json
+import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
 from hashlib import sha256
@@ -42,7 +43,8 @@ def train_grader(
 
     Args:
         manifest: Manifest with a training and a validation split. Of test images, where there
-            are any, only the bytes are compared with those that a mixer has in store.
+            are any, only the bytes are compared with those of the training images and of those
+            that a mixer has in store.
         run: Folder to fill: ``model.safetensors``, ``metrics.jsonl``, ``card.md`` and so on.
         settings: From `dismix.graders.settings.choose_settings`.
         seed: Seed of all choices.
@@ -64,6 +66,7 @@ def train_grader(
     from dismix.graders.card import write_card
     from dismix.graders.checks import check_training
     from dismix.graders.registry import create_grader
+    from dismix.graders.split_twins import twins_note
     from dismix.graders.training import Training, make_accelerator, run_training
 
     run, data = Path(run), read_manifest(manifest)
@@ -102,7 +105,10 @@ def train_grader(
         if accelerator.is_main_process:
             # Known by now: decoding has read them. A run that goes on has learned from what lay
             # there before, too.
-            seen = content_digests(data.split("train").image_paths, cache or default_cache_dir())
+            known_in = cache or default_cache_dir()
+            seen = content_digests(data.split("train").image_paths, known_in)
+            if note := twins_note(data, seen, known_in):
+                warnings.warn(note, stacklevel=2)
             write_trained_on(run, {*seen, *(read_trained_on(run) if resume else ())})
         mixer = make_mixer(mix, data.num_ranks, generator, mix_options or {})
         training = Training(
@@ -226,7 +232,8 @@ def mixer_rows(mixer: "Mixer | None", data: "Manifest", cache: Path | None = Non
     for split, word in (("val", "validation"), ("test", "test")):
         # Test images need not be here yet.
         paths = [path for path in data.split(split).image_paths if path.is_file()]
-        # An image that is in both splits of these data is no fault of the mixer's.
+        # An image that is in both splits of these data is no fault of the mixer's: all training
+        # on them warns of it (`dismix.graders.split_twins`).
         held_out = sorted({*content_digests(paths, folder)} - {*own})
         leaked = int((rows_of(held_out) >= 0).sum())
         learned = len({*held_out} & getattr(mixer, "trained_on", frozenset()))
