@@ -87,9 +87,28 @@ def test_labels_come_out_soft_and_float32(name):
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_any_batch_and_any_channels(name, size, channels):
     images, labels = batch(size, channels)
-    out, targets = make(name, channels, p=1.0)(images, labels)
+    mix = make(name, channels, p=1.0)
+    if mix.channels and channels not in mix.channels:
+        with pytest.raises(DisMixError, match=f"have {channels} channels, not 1 or 3; give grey"):
+            mix(images, labels)
+        return
+    out, targets = mix(images, labels)
     assert out.shape == images.shape
     assert targets.shape == (size, RANKS)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_channels_that_come_last_are_refused(name, channels):
+    images, labels = batch(4, channels)
+    with pytest.raises(DisMixError, match=r"look like \(B, H, W, channels\); give .*permute"):
+        make(name, channels, p=1.0)(images.permute(0, 2, 3, 1), labels)
+
+
+def test_narrow_feature_maps_are_no_channels(name):
+    if name not in ("mixup", "cutmix", "resizemix"):
+        pytest.skip("the others look at pictures")
+    maps = torch.rand(4, 16, 4, 4)
+    assert make(name, 16, p=1.0)(maps, torch.arange(4))[0].shape == maps.shape
 
 
 @pytest.mark.parametrize("shape", [(32, 48), (35, 29)])

@@ -19,6 +19,7 @@ from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
 from dismix.mixing.access import LossFn, ModelAccess, SaliencyFn
 from dismix.mixing.info import Mixed, MixInfo
+from dismix.mixing.inputs import require_channels_first
 from dismix.mixing.pairing import PairingRule, Partners, find_partners, pairing_rule
 from dismix.mixing.streams import OwnStream
 from dismix.mixing.targets import check_form, in_form, unimodal
@@ -90,6 +91,8 @@ class Mixer(OwnStream, ABC):
     # Whether it has images in store: the call then takes ``rows``, their places there (see
     # :meth:`rows_of`), and ``augmented``, whether the caller flipped and turned the images.
     takes_rows = False
+    # Numbers of channels that it takes; any, when empty.
+    channels: tuple[int, ...] = ()
 
     def __init__(
         self,
@@ -249,6 +252,7 @@ class Mixer(OwnStream, ABC):
                 f" {tuple(images.shape)}",
                 cure="scale whole-number pixels first, for example to [-1, 1]",
             )
+        require_channels_first(images, self.channels)
         target = OrdinalTarget.coerce(targets, self._ranks_of(targets))
         if len(target) != len(images):
             raise DisMixError(f"{len(images)} images came with {len(target)} targets")

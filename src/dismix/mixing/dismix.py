@@ -86,6 +86,7 @@ class DisMix(Mixer):
     method = "dismix"
     needs_partner = False
     takes_rows = True
+    channels = (1, 3)
 
     def __init__(
         self,
@@ -186,7 +187,7 @@ class DisMix(Mixer):
         """Return mixed images and targets; see :meth:`Mixer.forward`.
 
         Args:
-            images: (B, channels, H, W), floating point, normalised as the constructor says.
+            images: (B, 1 or 3, H, W), floating point, normalised as the constructor says.
             targets: Whole numbers (B,), probabilities (B, C) or an ``OrdinalTarget``.
             rows: (B,) positions of the images in the encoded training split, -1 where they are
                 not in it. Anchors are then taken from the store instead of being encoded.
