@@ -303,5 +303,7 @@ def test_a_normalisation_that_cannot_be_is_told():
     with pytest.raises(DisMixError, match="std is 0"):
         FilterMix(3, std=0)
     mix = FilterMix(3, p=1.0, fractals=2)
-    with pytest.warns(UserWarning, match="does not look like"):
+    with pytest.raises(DisMixError, match=r"to 25\d, far outside of \[-1, 1\]"):
         mix(pictures() * 255, labels)
+    with pytest.warns(UserWarning, match="does not look like"):
+        mix(pictures() * 4, labels)

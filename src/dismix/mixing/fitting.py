@@ -1,5 +1,6 @@
 """Between the caller's images and the generator's: normalisation, size and channels."""
 
+import math
 import warnings
 from collections.abc import Sequence
 
@@ -10,6 +11,10 @@ from torch import Tensor
 from dismix.errors import DisMixError
 from dismix.generator.model import Generator
 from dismix.transfer import onto
+
+#: Pixels beyond this, and beyond so many times what black and white become, are an error: 0 to 255
+#: among [-1, 1] or ImageNet's normalisation, say.
+FAR, FAR_TIMES = 10.0, 4.0
 
 
 class Normalisation:
@@ -84,12 +89,32 @@ class Normalisation:
                     f"{name} has {values.shape[1]} numbers for images of {channels} channels",
                     cure="give one number, or one a channel",
                 )
+        # Looking makes a GPU wait, so there only the first batch is looked at; and a compiled step
+        # would break at it.
+        if not self._looked or (images.device.type == "cpu" and not torch.compiler.is_compiling()):
+            self._refuse_far(images)
         if not self._looked:
             self._looked = True
             self._look(images)
 
+    def _refuse_far(self, images: Tensor) -> None:
+        """Raise for pixels that no picture of this normalisation has, and for NaN."""
+        low, high = torch.stack(images.detach().aminmax()).tolist()
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise DisMixError(
+                "images hold pixels that are NaN or infinite", cure="look at what made them"
+            )
+        # Of black and of white; sharpened or standardised pictures go beyond, but not so far.
+        ends = torch.maximum(self.mean.abs(), (1 - self.mean).abs()) / self.std
+        if max(-low, high) > max(FAR, FAR_TIMES * float(ends.max())):
+            raise DisMixError(
+                f"images have pixels from {low:.3g} to {high:.3g}, far outside of [-1, 1] or the"
+                " given mean and std",
+                cure="scale them, or give the mixer the mean and std of yours",
+            )
+
     def _look(self, images: Tensor) -> None:
-        """Warn of pixels on another scale; once, as looking makes a GPU wait."""
+        """Warn of pixels on another scale, once."""
         unit = images.float() * self.std.to(images.device) + self.mean.to(images.device)
         low, high = (float(v) for v in unit.aminmax())
         if low < -0.5 or high > 1.5 or (self.own and 0.5 <= low < high <= 1):
