@@ -128,6 +128,16 @@ def test_any_memory_format(name):
     assert torch.allclose(plain, strided, atol=1e-4)
 
 
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0])
+def test_the_memory_format_is_kept(name, p):
+    images, labels = batch(6)
+    last = images.contiguous(memory_format=torch.channels_last)
+    out, _ = make(name, p=p)(last, labels)
+    assert out.stride() == last.stride()
+    plain, _ = make(name, p=p)(images, labels)
+    assert plain.is_contiguous()
+
+
 def test_never_in_place(name):
     images, labels = batch()
     before = images.clone(), labels.clone()

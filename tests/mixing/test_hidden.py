@@ -47,6 +47,26 @@ def test_the_hidden_layer_is_mixed_once():
     assert torch.allclose(targets @ torch.arange(4.0), mean, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (ManifoldMixup, {"layers": ["0"], "include_input": False}),
+        (AlignMixup, {"layer": "0", "p_input": 0.0}),
+    ],
+)
+def test_the_memory_format_is_kept_inside(kind, options):
+    model = net().to(memory_format=torch.channels_last)
+    seen = []
+    model[1].register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    mix = kind(4, p=1.0, model=model, **options)
+    images = pictures().contiguous(memory_format=torch.channels_last)
+    plain = model.eval()(images)
+    mixed, _ = mix(images, torch.arange(6) % 4)
+    assert not torch.allclose(model.train()(mixed), plain)
+    assert seen[1].stride() == seen[0].stride()
+    assert not seen[1].is_contiguous()
+
+
 def test_a_hook_never_met_is_taken_back():
     model, images = net(), pictures()
     mix = ManifoldMixup(4, layers=["0"], include_input=False, p=1.0)

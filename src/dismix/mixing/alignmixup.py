@@ -106,7 +106,7 @@ def align_features(features: Tensor, draws: AlignDraws, eps: float, max_iter: in
     shape = (len(rows), *features.shape[1:])
     stays = torch.where(toss, own.float(), moved_own).view(shape).to(features.dtype)
     comes = torch.where(toss, moved_other, other.float()).view(shape).to(features.dtype)
-    whole = features.index_copy(0, rows, stays)
+    whole = features.clone().index_copy_(0, rows, stays)
     return blend_rows(whole, draws, onto(draws.lam, device), comes)
 
 

@@ -193,7 +193,9 @@ class CoMixup(Mixer):
             self.method, weights.diagonal().clone(), index, mixed, target, out, mask, weights,
             torch.zeros_like(mixed), clean_loss,
         )  # fmt: skip
-        return Mixed(images.index_copy(0, rows, fresh.to(images.dtype)), out, info)
+        # A clone keeps the memory format, which index_copy itself does not.
+        made = images.clone().index_copy_(0, rows, fresh.to(images.dtype))
+        return Mixed(made, out, info)
 
 
 def salient_places(maps: Tensor) -> Tensor:

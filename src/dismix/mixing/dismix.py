@@ -310,7 +310,8 @@ class DisMix(Mixer):
                 0, rows, onto(draws.fell_back, device)
             ),
         )
-        return Mixed(images.index_copy(0, rows, mixes), made, info)
+        # A clone keeps the memory format, which index_copy itself does not.
+        return Mixed(images.clone().index_copy_(0, rows, mixes), made, info)
 
     @property
     def pool_size(self) -> int:

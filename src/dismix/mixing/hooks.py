@@ -176,7 +176,8 @@ def blend_rows(features: Tensor, draws: Draws, lam: Tensor, other: Tensor) -> Te
     rows = onto(draws.rows, features.device)
     weight = lam.to(features.dtype).view(-1, *[1] * (features.ndim - 1))
     mixes = weight * features[rows] + (1 - weight) * other
-    return features.index_copy(0, rows, mixes.to(features.dtype))
+    # A clone keeps the memory format, which index_copy itself does not.
+    return features.clone().index_copy_(0, rows, mixes.to(features.dtype))
 
 
 def spread_layers(names: Sequence[str], count: int) -> list[str]:

@@ -115,4 +115,6 @@ def assemble(
         method, lam, index, mixed, target, out, mask,
         fell_back=fell_back, clean_loss=blend.clean_loss,
     )  # fmt: skip
-    return Mixed(images.index_copy(0, rows, blend.images.to(images.dtype)), out, info)
+    # A clone keeps the memory format, which index_copy itself does not.
+    made = images.clone().index_copy_(0, rows, blend.images.to(images.dtype))
+    return Mixed(made, out, info)
