@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import warnings
 from pathlib import Path
 
 import pytest
@@ -307,6 +308,29 @@ def test_consensus_pairs_by_the_stored_ranks(toy_run):
     draws_rank = (target.hard + 1) % 5
     near = (soft.argmax(1) - draws_rank).abs()
     assert (near <= 1).all()
+
+
+def test_rows_of_another_order_are_told_once(toy_run):
+    images, target, rows = batch(toy_run)
+    said = r"\d of the first 8 images have other labels .* the loader's order may differ"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mix = DisMix.load(toy_run, p=0.5)
+        for given in (rows, torch.where(rows < 4, rows, -1)):
+            mix(images, target.probs, rows=given)
+        # Without rows there is nothing to compare, and the pool brings its own anchors.
+        DisMix.load(toy_run, p=0.5)(images, (target.hard + 2) % 5)
+        with DisMix.load(toy_run, p=0.5, pool=4) as pooled:
+            pooled(images, (target.hard + 2) % 5, rows=rows)
+    mix = DisMix.load(toy_run, p=0.5)
+    with pytest.warns(UserWarning, match=said):
+        mix(images, (target.hard + 2) % 5, rows=rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mix(images, (target.hard + 2) % 5, rows=rows)
+        # A few corrected labels are no other order.
+        few = torch.where(rows < 3, (target.hard + 2) % 5, target.hard)
+        DisMix.load(toy_run, p=0.5)(images, few, rows=rows)
 
 
 def test_mistakes_are_one_line(toy_run, tmp_path):

@@ -15,7 +15,6 @@ they come here; mixes of images that had to be encoded on the fly carry the call
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,7 +27,7 @@ from dismix.generator.judge import Judge
 from dismix.labels import OrdinalTarget
 from dismix.mixing.agreement import load_agreement, reads_mixes
 from dismix.mixing.base import Draws, Mixer, ModelAccess, Targets
-from dismix.mixing.dismix_draws import DisMixDraws, turned
+from dismix.mixing.dismix_draws import DisMixDraws, placed, turned
 from dismix.mixing.engine import MixEngine
 from dismix.mixing.fitting import Normalisation
 from dismix.mixing.info import Mixed, MixInfo
@@ -38,6 +37,7 @@ from dismix.mixing.policy_draws import draw_numbers
 from dismix.mixing.pool import MixPool, Pooled
 from dismix.mixing.records import Sources
 from dismix.mixing.serving import PoolService
+from dismix.mixing.stored_ranks import StoredRanks
 from dismix.transfer import onto
 
 
@@ -143,6 +143,7 @@ class DisMix(Mixer):
         self.norm = Normalisation(mean, std)
         self.served = PoolService(pool, reuse, pool_dir, self._drawn_seed())
         self._given_rows: Tensor | None = None
+        self._ranks_in_store = StoredRanks()
         self._turning = True
         self.made, self.fallbacks = 0, 0
 
@@ -233,7 +234,12 @@ class DisMix(Mixer):
             return DisMixDraws(
                 rows, outside, torch.zeros(count), pooled.fell_back, known, None, turns, pooled
             )
-        ranks = target.hard.cpu()[rows]
+        # Already on the CPU, where pairs are found: no GPU waits for the comparison.
+        given = target.hard.cpu()
+        if self._given_rows is not None:
+            stored = self.engine.store.target.hard
+            self._ranks_in_store.compare(self._given_rows, given, stored)
+        ranks = given[rows]
         if self.maker.settings.ranks == "consensus":
             ranks = self.maker.known_ranks(ranks, known)
         choices = self.maker.choices(draw_numbers(count, self.generator), ranks, known)
@@ -259,7 +265,7 @@ class DisMix(Mixer):
             mixes = turned(mixes, draws.turns, draws.known >= 0)
         self.made += len(draws)
         self.fallbacks += int(draws.fell_back.sum())
-        return self._placed(images, target, draws, self.norm.restored(mixes, images), probs)
+        return placed(self.method, images, target, draws, self.norm.restored(mixes, images), probs)
 
     def _direct(
         self, images: Tensor, target: OrdinalTarget, draws: DisMixDraws
@@ -286,32 +292,6 @@ class DisMix(Mixer):
         stored = self.engine.stored(known[known >= 0], detail=detail)
         order = torch.argsort(torch.cat([(known >= 0).nonzero().flatten(), unknown]))
         return Sources.cat([stored, fresh])[onto(order, images.device)]
-
-    def _placed(
-        self,
-        images: Tensor,
-        target: OrdinalTarget,
-        draws: DisMixDraws,
-        mixes: Tensor,
-        probs: Tensor,
-    ) -> Mixed:
-        device = images.device
-        rows = onto(draws.rows, device)
-        clean = target.clean.index_fill(0, rows, False)
-        made = OrdinalTarget(target.probs.index_copy(0, rows, probs.to(device)), clean)
-        info = MixInfo.unchanged(self.method, target)
-        info = replace(
-            info,
-            target=made,
-            lam=info.lam.index_copy(0, rows, onto(draws.lam, device)),
-            index=info.index.index_fill(0, rows, -1),
-            mixed=info.mixed.index_fill(0, rows, True),
-            fell_back=torch.zeros_like(info.mixed).index_copy(
-                0, rows, onto(draws.fell_back, device)
-            ),
-        )
-        # A clone keeps the memory format, which index_copy itself does not.
-        return Mixed(images.clone().index_copy_(0, rows, mixes), made, info)
 
     @property
     def pool_size(self) -> int:

@@ -1,11 +1,14 @@
-"""The choices of DisMix for one batch, and flips and rotations of what was decoded by them."""
+"""The choices of DisMix for one batch, and what becomes of the pictures decoded by them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from dismix.data.transforms import AugmentParams, augment
+from dismix.labels import OrdinalTarget
 from dismix.mixing.base import Draws
+from dismix.mixing.info import Mixed, MixInfo
 from dismix.mixing.policy_draws import PolicyDraws
 from dismix.mixing.pool import Pooled
 from dismix.transfer import onto
@@ -37,3 +40,38 @@ def turned(mixes: Tensor, turns: AugmentParams | None, chosen: Tensor) -> Tensor
     here = chosen.nonzero().flatten()
     there = onto(here, mixes.device)
     return mixes.index_copy(0, there, augment(mixes[there], turns[here]))
+
+
+def placed(
+    method: str,
+    images: Tensor,
+    target: OrdinalTarget,
+    draws: DisMixDraws,
+    mixes: Tensor,
+    probs: Tensor,
+) -> Mixed:
+    """Return the batch in which the drawn images are replaced by their mixes.
+
+    Args:
+        method: Name of the mixer.
+        images: (B, channels, H, W).
+        target: Their targets.
+        draws: Which M of them are replaced.
+        mixes: (M, channels, H, W), as the images are.
+        probs: (M, C) labels of the mixes.
+    """
+    device = images.device
+    rows = onto(draws.rows, device)
+    clean = target.clean.index_fill(0, rows, False)
+    made = OrdinalTarget(target.probs.index_copy(0, rows, probs.to(device)), clean)
+    info = MixInfo.unchanged(method, target)
+    info = replace(
+        info,
+        target=made,
+        lam=info.lam.index_copy(0, rows, onto(draws.lam, device)),
+        index=info.index.index_fill(0, rows, -1),
+        mixed=info.mixed.index_fill(0, rows, True),
+        fell_back=torch.zeros_like(info.mixed).index_copy(0, rows, onto(draws.fell_back, device)),
+    )
+    # A clone keeps the memory format, which index_copy itself does not.
+    return Mixed(images.clone().index_copy_(0, rows, mixes), made, info)
