@@ -23,6 +23,7 @@ def test_the_generator_and_the_runs_share_a_study(tmp_path):
     watch = Steps({"runs": 100.0}, lambda *words: said.append(words)).study("runs", study, bench)
     watch("benchmark | run 1 of 6: knee ce none seed 0, about 3 s left", 0, 6)
     assert said[-1] == ("demo | run 1 of 6: knee ce none seed 0", 0, 100)
+    watch("generator teaching the guide", 2, 2)
     watch("generator training | loss 1", 1, 2)
     assert said[-1][1] == round(100 * GENERATOR_SHARE / 2)
     watch("training | stage loss", 1, 2)

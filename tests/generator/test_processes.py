@@ -15,7 +15,7 @@ from dismix.data.manifest import read_manifest
 from dismix.errors import DisMixError
 from dismix.generator.processes import trained_once
 from dismix.generator.reading import reading_of
-from dismix.generator.start_run import train_generator
+from dismix.generator.start_run import choose_recipe, fitted_guide, plan_run, train_generator
 from dismix.generator.training import make_accelerator
 
 
@@ -58,6 +58,36 @@ def test_a_resumed_run_learns_under_the_same_guide(small_run, tmp_path: Path) ->
     (tmp_path / "last.safetensors").unlink()
     train(2)
     assert guide.stat().st_mtime_ns != kept
+
+
+def test_the_guide_has_a_bar_and_a_length_that_fits_a_trial(small_run, tmp_path: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+    settings = {k: v for k, v in small_run.settings.items() if k != "guide_steps"}
+    train_generator(
+        small_run.data, tmp_path, arch="tiny", settings=settings, size=32, cpu=True,
+        progress=lambda *words: told.append(words),
+    )  # fmt: skip
+    # Two steps of the generator: 40 images in batches of 16.
+    described = json.loads((tmp_path / "run.json").read_text())
+    assert described["recipe"]["guide_steps"] == 20
+    guide = [(done, total) for stage, done, total in told if stage == "teaching the guide"]
+    assert guide == [(n + 1, len(guide)) for n in range(len(guide))]
+    assert 15 <= len(guide) <= 25
+    stages = [stage.split(" | ")[0] for stage, *_ in told]
+    assert stages.index("teaching the guide") < stages.index("training")
+    # What the user chose is taken.
+    plan = plan_run(small_run.data, arch="tiny", settings={**settings, "guide_steps": 600}, size=32)
+    assert plan.recipe.guide_steps == 600
+
+
+@pytest.mark.parametrize(
+    ("images", "arch", "settings"),
+    [(351, "light", {}), (5612, "light", {"epochs": 10}), (1000, "tiny", {}),
+     (300, "tiny", {"epochs": 30})],
+)  # fmt: skip
+def test_guides_of_recorded_runs_are_as_long_as_before(images, arch, settings) -> None:
+    recipe = choose_recipe("default", arch, settings)
+    assert fitted_guide(images, recipe) == recipe
 
 
 @pytest.mark.slow

@@ -67,7 +67,8 @@ class Steps:
                 shares["runs"] = done / max(1, total)
                 # The bar has its own time left, of everything.
                 self.words = more.partition(", about ")[0]
-            elif name.startswith("generator"):
+            # What comes before (decoding, its guide) has an end of its own, and bars only go on.
+            elif name == "generator training":
                 shares["generator"] = done / max(1, total)
             self.at(step, weight * shares["generator"] + (1 - weight) * shares["runs"])
 

@@ -23,6 +23,7 @@ from dismix.generator.images import SplitImages
 from dismix.generator.losses import sor
 from dismix.generator.seeding import seeded
 from dismix.generator.trunk import LITE0, ConvTrunk, details, start_lite0, without_colour
+from dismix.progress import Progress, steps_of
 from dismix.transfer import onto
 
 GuideKind = Literal["conv", "lite0"]
@@ -190,6 +191,7 @@ def train_guide(
     lr: float | None = None,
     batch_size: int | None = None,
     seed: int = 0,
+    progress: Progress | None = None,
 ) -> Guide:
     """Train a guide on the training split and freeze it.
 
@@ -202,6 +204,7 @@ def train_guide(
         lr: Adam's largest learning rate; None is 3e-4 for a pretrained guide, else 8e-3.
         batch_size: Images a step; None is 32 for a pretrained guide, else 48.
         seed: Seed of head, order and views.
+        progress: Called after each step.
     """
     channels = train.images(torch.zeros(1, dtype=torch.long), "cpu").shape[1]
     with seeded(seed):
@@ -218,6 +221,8 @@ def train_guide(
     optimizer = torch.optim.AdamW(guide.parameters(), lr, weight_decay=0.02)
     epochs = max(1, round(steps / len(batches)))
     total = epochs * len(batches)
+    # Not "training", by which a study tells the steps of generators and graders.
+    told = steps_of(progress, f"teaching the {'reader' if whole else 'guide'}", total)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=total)
     rng = torch.Generator().manual_seed(seed)
     # A guide must not earn from pixel patterns; a reader only ever sees images as they are,
@@ -238,4 +243,5 @@ def train_guide(
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 schedule.step()
+                told()
     return guide.eval().requires_grad_(False)

@@ -59,6 +59,10 @@ COARSE = {"code_dim": 8}
 #: decoded pictures do not follow the asked rank.
 TINY_STEPS = 2500
 
+#: Steps of a guide, as a multiple of the generator's, beyond which a trial is all guide; and what
+#: it takes at least.
+GUIDE_TIMES, LEAST_GUIDE = 4, 20
+
 
 def choose_recipe(name: str, arch: str, settings: Mapping[str, Any]) -> Recipe:
     """Return a named recipe, fitted to small architectures, with the user's settings.
@@ -109,6 +113,8 @@ def plan_run(
 
     data, chosen = read_manifest(manifest), choose_recipe(recipe, arch, settings or {})
     _check_plan(data)
+    if "guide_steps" not in (settings or {}):
+        chosen = fitted_guide(len(data.split("train")), chosen)
     config = GeneratorConfig.from_dict(
         {
             **chosen.structure,
@@ -127,6 +133,25 @@ def plan_run(
     _check_discriminator(chosen, _pixels(config))
     # Through JSON, so that tuples and lists compare equal.
     return RunPlan(data, chosen, config, json.loads(json.dumps(described)))
+
+
+def fitted_guide(images: int, recipe: Recipe) -> Recipe:
+    """Return a recipe whose guide is not trained for many times as long as the generator itself.
+
+    Args:
+        images: Training images.
+        recipe: Its steps of the guide not chosen by the user.
+
+    Example:
+        >>> tiny = choose_recipe("default", "tiny", {})
+        >>> fitted_guide(1000, tiny).guide_steps
+        500
+        >>> fitted_guide(24, choose_recipe("default", "tiny", {"epochs": 3})).guide_steps
+        36
+    """
+    steps = recipe.epochs * max(1, images // recipe.batch_size)
+    most = max(LEAST_GUIDE, GUIDE_TIMES * steps)
+    return dataclasses.replace(recipe, guide_steps=min(recipe.guide_steps, most))
 
 
 def length_note(images: int, recipe: Recipe) -> str:
@@ -253,7 +278,7 @@ def train_generator(
         perceptual = None
         if chosen.weight("perceptual") > 0:
             perceptual = LPIPS.pretrained().to(accelerator.device)
-        guide, reader = _graders(config, chosen, splits["train"], run, accelerator, seed)
+        guide, reader = _graders(config, chosen, splits["train"], run, accelerator, seed, progress)
         training = build_training(
             config, chosen, splits["train"], seed=seed, device=accelerator.device,
             perceptual=perceptual, weights=weights, guide=guide, reader=reader,
@@ -272,6 +297,7 @@ def _graders(
     run: Path,
     accelerator: "Accelerator",
     seed: int,
+    progress: Progress | None,
 ) -> "tuple[Guide | None, Guide | None]":
     """Return the guide and the reader that the ordinal trunk starts from, as far as asked for."""
     from dismix.generator.guide import Guide, GuideKind, train_guide
@@ -284,7 +310,7 @@ def _graders(
             run / name,
             lambda: train_guide(
                 train, accelerator.device, steps=recipe.guide_steps, kind=kind, whole=whole,
-                seed=seed,
+                seed=seed, progress=progress,
             ),
             lambda: Guide(config.num_ranks, kind, channels, whole=whole),
             accelerator,
