@@ -66,7 +66,7 @@ def test_mistakes_are_one_line(dismix, tmp_path):
         (("show", run, "-o", tmp_path / "a.xyz", "-q"), "unknown picture format '.xyz'"),
         (("encode", run, "--device", "gpu"), "there is no device 'gpu' here; leave it out"),
         (("encode", run, "--device", "cuda:77"), "there is no device 'cuda:77' here"),
-        (("show", run, "-o", tmp_path / "a.png", "--rank", 4, "-q"), "choose 0 to 3"),
+        (("show", run, "-o", tmp_path / "a.png", "--rank", 4, "-q"), "choose none to moder"),
         (
             ("write", run, "-n", 3, "-o", tmp_path / "m", "--policy", "orderswap", "-q"),
             "did you mean 'order_swap'",

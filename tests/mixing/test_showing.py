@@ -50,11 +50,22 @@ def test_pictures_lie_under_their_headers():
         assert (block == 40 * column).all()
 
 
+def test_long_headers_stay_above_their_pictures():
+    pictures = [[np.zeros((128, 128, 1), np.uint8)] * 2]
+    short, long = (
+        np.asarray(headed_grid(pictures, [("a", "b")], [name, ""])) for name in ("x", "x" * 90)
+    )
+    right = LABEL + 128 + MARGIN
+    assert not np.array_equal(short[:22], long[:22])
+    assert np.array_equal(short[:22, right:], long[:22, right:])
+    assert np.array_equal(short[:22, : LABEL - MARGIN], long[:22, : LABEL - MARGIN])
+
+
 def test_mistakes_are_named(toy_run):
     cache = toy_run.parent / "cache"
     with pytest.raises(DisMixError, match="did you mean 'strip'"):
         draw_figure(toy_run, "stripe", cache=cache)
-    with pytest.raises(DisMixError, match="rank 4 has no neighbour above; choose 0 to 3"):
+    with pytest.raises(DisMixError, match="severe has no neighbour above; choose none to mod"):
         draw_figure(toy_run, rank=4, cache=cache)
     for rank, words in ((7, "no rank '7'; the ranks are 0, 1, 2, 3, 4"), (-1, "no rank '-1'")):
         with pytest.raises(DisMixError, match=f"--rank: there is {words}"):
@@ -73,16 +84,16 @@ def test_ranks_are_called_as_the_user_calls_them(toy_run, tmp_path, monkeypatch)
 
     monkeypatch.setattr(showing, "headed_grid", headers)
     mild = ("none", "doubtful", "mild", "moderate", "severe")
-    for names, rank, low in (
-        (("1", "2", "3", "4", "5"), "2", 2),
-        (("1", "2", "3", "4", "5"), 1, 2),
-        (mild, "mild", 2),
-        (mild, "2", 2),
+    for names, rank, low, high in (
+        (("1", "2", "3", "4", "5"), "2", "2", "3"),
+        (("1", "2", "3", "4", "5"), 1, "2", "3"),
+        (mild, "mild", "mild", "moderate"),
+        (mild, "2", "mild", "moderate"),
     ):
         named = replace(data, meta=replace(data.meta, ranks=names))
         write_manifest(named, tmp_path / "manifest.csv")
         draw_figure(toy_run, "strip", rank=rank, **told)
-        assert asked.pop() == [f"rank {low}", f"rank {low + 1}", f"rank {low} to {low + 1}"]
+        assert asked.pop() == [f"rank {low}", f"rank {high}", f"rank {low} to {high}"]
     write_manifest(
         replace(data, meta=replace(data.meta, ranks=("1", "2", "3", "4", "5"))),
         tmp_path / "manifest.csv",

@@ -65,6 +65,20 @@ def test_a_written_draw_makes_the_same_picture_again(toy_run, written):
     assert (table["seed"] == 3).all()
 
 
+def test_ranks_are_called_by_their_names(tmp_path):
+    run = make_run(tmp_path, train=20)
+    data = read_manifest(tmp_path / "data")
+    names = ("none", "doubtful", "mild", "moderate", "severe")
+    write_manifest(replace(data, meta=replace(data.meta, ranks=names)), tmp_path / "data" / "n.csv")
+    lines = write_mixes(
+        run, tmp_path / "mixes", 12, manifest=tmp_path / "data" / "n.csv", cache=tmp_path / "cache"
+    )
+    told = next(line for line in lines if line.startswith("nearest whole rank: "))
+    counts = [part.split(": ") for part in told.split(": ", 1)[1].split(", ")]
+    assert tuple(name for name, _ in counts) == names[: len(counts)]
+    assert sum(int(count) for _, count in counts) == 12
+
+
 def test_the_folder_reads_back_as_training_data(toy_run, written):
     manifest = read_manifest(written)
     target = manifest.target()

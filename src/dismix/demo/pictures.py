@@ -88,7 +88,9 @@ class Room:
         store = encode_split(run)
         engine, data = MixEngine.load(run, store.folder), read_manifest(manifest)
         train = load_split(data, "train", engine.model.image_size, device=torch.device("cpu"))
-        return cls(Studio(engine, train, 0, rank_numbers(data.meta.ranks)), data, subject)
+        # The page speaks of ranks by their numbers.
+        names = tuple(str(number) for number in rank_numbers(data.meta.ranks))
+        return cls(Studio(engine, train, 0, names), data, subject)
 
     def strip(self) -> Image.Image:
         """Draw test pictures: made again, at every rank, and with other appearances."""

@@ -1,5 +1,6 @@
 """The table ``mixes.csv``: how each written mix was made, enough to make it again."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -104,19 +105,20 @@ def read_mixes(path: str | Path) -> StoredMixes:
     return StoredMixes(anchor, choices)
 
 
-def summary(table: pd.DataFrame, same: float) -> list[str]:
+def summary(table: pd.DataFrame, same: float, names: Sequence[str]) -> list[str]:
     """Return lines about the written mixes.
 
     Args:
         table: From `mix_table`.
         same: Similarity from which a mix counts as a copy of a training image.
+        names: What the C ranks are called.
     """
     counts = table["policy"].value_counts()
     ranks = pd.to_numeric(table["rank"])
     whole = np.bincount(np.floor(ranks + 0.5).astype(int))
     lines = [
         "policies: " + ", ".join(f"{name} {counts[name]}" for name in POLICIES if name in counts),
-        "nearest whole rank: " + ", ".join(f"{rank}: {n}" for rank, n in enumerate(whole)),
+        "nearest whole rank: " + ", ".join(f"{names[rank]}: {n}" for rank, n in enumerate(whole)),
     ]
     lonely = int((~table["adjacent"]).sum())
     if lonely:

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 from torch import Tensor
 
 from dismix.data.manifest import read_manifest
-from dismix.data.rank_names import rank_numbers, rank_position
+from dismix.data.rank_names import rank_position
 from dismix.errors import DisMixError
 from dismix.generator.images import SplitImages, load_split
 from dismix.generator.strips import pixels
@@ -27,7 +27,8 @@ from dismix.mixing.pairwise import mixer_pictures
 from dismix.mixing.policy_draws import POLICIES, PolicyDraws
 from dismix.progress import Progress
 from dismix.registry import near_names
-from dismix.show.contact_sheet import FAINT, LABEL, MARGIN, PAPER, picture_grid
+from dismix.show.contact_sheet import FAINT, LABEL, MARGIN, PAPER, picture_grid, shorten
+from dismix.show.lettering import lettering
 
 Pixels = NDArray[np.uint8]
 #: Small pictures are enlarged to about this side.
@@ -43,13 +44,13 @@ class Studio:
         engine: Generator and stored codes.
         train: The encoded images themselves.
         seed: Decides which images are shown.
-        numbers: (C) what the ranks are called in captions.
+        names: (C) what the ranks are called in captions.
     """
 
     engine: MixEngine
     train: SplitImages
     seed: int
-    numbers: tuple[int, ...]
+    names: tuple[str, ...]
 
     def pairs(self, rank: int, count: int) -> tuple[Tensor, Tensor]:
         """Return rows (count,) of a rank and rows of the next higher one."""
@@ -59,7 +60,7 @@ class Studio:
             rows = torch.nonzero(ranks == wanted).flatten()
             if len(rows) == 0:
                 raise DisMixError(
-                    f"no training image has rank {self.numbers[wanted]}", column="--rank",
+                    f"no training image has rank {self.names[wanted]}", column="--rank",
                     cure="choose a rank whose neighbour above has images too",
                 )  # fmt: skip
             rng = torch.Generator().manual_seed(self.seed)
@@ -100,7 +101,7 @@ def draw_policies(studio: Studio, rank: int) -> Image.Image:
     ends = studio.images(torch.tensor([first, second]))
     lams = torch.linspace(1, 0, 6)
     names = studio.engine.policies("combined")
-    low, high = studio.numbers[rank], studio.numbers[rank + 1]
+    low, high = studio.names[rank], studio.names[rank + 1]
     labels = {
         "ordinal_mix": f"rank {low} to {high}",
         "nonordinal_mix": f"rank stays {low}",
@@ -120,7 +121,7 @@ def draw_lam_strip(studio: Studio, rank: int) -> Image.Image:
     for i, j in zip(first.tolist(), second.tolist(), strict=True):
         ends = studio.images(torch.tensor([i, j]))
         rows.append([ends[0], *studio.mixes("ordinal_mix", i, j, lams), ends[1]])
-    low, high = studio.numbers[rank], studio.numbers[rank + 1]
+    low, high = studio.names[rank], studio.names[rank + 1]
     headers = [f"rank {low}", *_lams(lams), f"rank {high}"]
     captions = [("ordinal_mix", f"rank {low} to {high}")] * len(rows)
     return headed_grid(rows, captions, headers)
@@ -130,7 +131,7 @@ def draw_mixers(studio: Studio, rank: int) -> Image.Image:
     """Draw the same pairs under every mixer, at lam = 0.5."""
     first, second = studio.pairs(rank, 4)
     half = torch.tensor([0.5])
-    low, high = studio.numbers[rank], studio.numbers[rank + 1]
+    low, high = studio.names[rank], studio.names[rank + 1]
     rows, headers = [], [f"rank {low}", f"rank {high}"]
     for number, (i, j) in enumerate(zip(first.tolist(), second.tolist(), strict=True)):
         both = torch.tensor([i, j])
@@ -166,10 +167,13 @@ def headed_grid(
     grid = picture_grid(large, captions, size)
     sheet = Image.new("RGB", (grid.width, grid.height + _HEADER), PAPER)
     sheet.paste(grid, (0, _HEADER))
-    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(12)
+    draw = ImageDraw.Draw(sheet)
     for column, header in enumerate(headers):
         centre = LABEL + column * (size + MARGIN) + size // 2
-        draw.text((centre, _HEADER - 6), header, FAINT, font, anchor="ms")
+        # Ranks have names of any length, in any script.
+        words, font = lettering(header, 12)
+        shown = shorten(words, font, size + MARGIN)
+        draw.text((centre, _HEADER - 6), shown, FAINT, font, anchor="ms")
     return sheet
 
 
@@ -212,7 +216,7 @@ def draw_figure(
             f"unknown figure '{figure}'", cure=near_names(figure, [*FIGURES, "transition"])
         )
     data = read_manifest(manifest or run_manifest(run))
-    numbers = rank_numbers(data.meta.ranks)
+    names = data.meta.ranks
     asked, rank = rank, _position(1 if rank is None else rank, data.meta.ranks)
     store = encode_split(run, manifest, device=device, cache=cache, progress=progress)
     engine = MixEngine.load(run, store.folder, device=device)
@@ -227,14 +231,14 @@ def draw_figure(
         return draw_transitions(engine.model, split, None if asked is None else rank)
     if rank == engine.num_ranks - 1:
         raise DisMixError(
-            f"rank {numbers[rank]} has no neighbour above", column="--rank",
-            cure=f"choose {numbers[0]} to {numbers[-2]}",
+            f"rank {names[rank]} has no neighbour above", column="--rank",
+            cure=f"choose {names[0]} to {names[-2]}",
         )  # fmt: skip
     split = load_split(
         data, "train", engine.model.image_size, device=torch.device("cpu"), cache=cache
     )
     return FIGURES[figure](
-        Studio(engine, replace(split, target=split.target.to("cpu")), seed, numbers), rank
+        Studio(engine, replace(split, target=split.target.to("cpu")), seed, names), rank
     )
 
 

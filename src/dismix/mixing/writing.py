@@ -102,7 +102,7 @@ def write_mixes(
         size = engine.model.image_size
         own = original_images(output, data, size, cache=cache, progress=progress)
     write_manifest(_manifest(output, data, table, target, own), output / "manifest.csv")
-    lines = summary(table, SAME_PICTURE)
+    lines = summary(table, SAME_PICTURE, rows.meta.ranks)
     atomic.write_text(output / README, _readme(count, rows.meta, settings, seed, lines))
     atomic.write_json(output / DONE, {**stamp, "count": count})
     (output / PART).unlink(missing_ok=True)

@@ -106,7 +106,7 @@ def picture_grid(
         top = MARGIN + y * (size + MARGIN)
         for text, ink, letters, place in ((caption, INK, 15, -18), (note, FAINT, 12, 4)):
             words, font = lettering(text, letters)
-            shown = _shorten(words, font, LABEL - 3 * MARGIN)
+            shown = shorten(words, font, LABEL - 3 * MARGIN)
             draw.text((MARGIN * 2, top + size // 2 + place), shown, ink, font)
         for x, pixels in enumerate(row):
             picture = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
@@ -127,7 +127,7 @@ def save_picture(picture: Image.Image, path: str | Path) -> None:
             ) from error
 
 
-def _shorten(text: str, font: Font, width: int) -> str:
+def shorten(text: str, font: Font, width: int) -> str:
     """Cut a text that is wider than so many pixels."""
     shown = text
     while font.getlength(shown) > width and len(text) > 1:
