@@ -1,5 +1,8 @@
 """Mixup, CutMix and ResizeMix: known pixels, and parity with torchvision and timm."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -186,3 +189,19 @@ def test_compiled_step_draws_anew(kind):
     assert not torch.equal(first, second)
     plain = kind(RANKS, p=1.0)
     assert torch.allclose(first, plain(images, labels)[1])
+
+
+def test_mixing_loads_the_compiler_only_where_it_is_used():
+    """Loading it takes seconds; a mixer that was used before must still stay out of its graphs."""
+    code = """
+import sys, torch
+from dismix.mixing import create_mixer
+import dismix.mixing.dismix
+mix, images = create_mixer("mixup", 3, p=1.0), torch.rand(4, 3, 8, 8)
+mix(images, torch.arange(4) % 3)
+assert "torch._dynamo" not in sys.modules
+step = torch.compile(lambda x, y: mix(x, y)[0] * 2, backend="eager")
+print(len({step(images, torch.arange(4) % 3).sum().item() for _ in range(3)}))
+"""
+    found = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True)
+    assert found.stdout.strip() == "3"

@@ -23,6 +23,7 @@ from dismix.mixing.inputs import require_channels_first
 from dismix.mixing.pairing import PairingRule, Partners, find_partners, pairing_rule
 from dismix.mixing.streams import OwnStream
 from dismix.mixing.targets import check_form, in_form, unimodal
+from dismix.mixing.uncompiled import uncompiled
 from dismix.transfer import onto
 
 __all__ = ["Draws", "LossFn", "Mixer", "ModelAccess", "PMode", "SaliencyFn", "Targets"]
@@ -270,7 +271,7 @@ class Mixer(OwnStream, ABC):
         )
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@uncompiled
 def _undisturbed(mixer: Mixer, images: Tensor, target: OrdinalTarget) -> Draws:
     # A compiled training step would trace the generator's state into a constant.
     mixer.part_streams()

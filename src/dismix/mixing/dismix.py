@@ -38,6 +38,7 @@ from dismix.mixing.pool import MixPool, Pooled
 from dismix.mixing.records import Sources
 from dismix.mixing.serving import PoolService
 from dismix.mixing.stored_ranks import StoredRanks
+from dismix.mixing.uncompiled import uncompiled
 from dismix.transfer import onto
 
 
@@ -248,7 +249,7 @@ class DisMix(Mixer):
         )
 
     # A compiled training step would try to trace the store's files and the decoder.
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @uncompiled
     def replay(
         self, images: Tensor, target: OrdinalTarget, draws: Draws, access: ModelAccess
     ) -> Mixed:
