@@ -303,6 +303,14 @@ def test_wrong_input_is_one_line(name):
     mix = make(name)
     with pytest.raises(DisMixError, match="floating point"):
         mix((images * 255).to(torch.uint8), labels)
+    with pytest.raises(DisMixError, match="scale whole-number pixels first"):
+        mix((images * 255).to(torch.uint8), labels)
+    with pytest.raises(DisMixError, match="images are no tensor but of type ndarray; give torch"):
+        mix(images.numpy(), labels)
+    with pytest.raises(DisMixError, match=r"\(3, 32, 32\); give a batch; images.unsqueeze"):
+        mix(images[0], labels[:1])
+    with pytest.raises(DisMixError, match="leave empty batches out"):
+        mix(images[:0], labels[:0])
     with pytest.raises(DisMixError, match="7 images came with 6 targets"):
         mix(images, labels[:6])
     with pytest.raises(DisMixError, match=r"outside 0\.\.4"):

@@ -341,6 +341,8 @@ def test_mistakes_are_one_line(toy_run, tmp_path):
         DisMix(4, run=toy_run)
     with pytest.raises(DisMixError, match="did you mean 'combined'"):
         DisMix.load(toy_run, policies="combine")
+    with pytest.raises(DisMixError, match="'dismix' has no option 'polices'; did you mean 'poli"):
+        DisMix.load(toy_run, polices="combined")
     with pytest.raises(DisMixError, match="unknown labels"):
         DisMix.load(toy_run, labels="soft")
     with pytest.raises(DisMixError, match="no such file"):

@@ -19,7 +19,7 @@ from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
 from dismix.mixing.access import LossFn, ModelAccess, SaliencyFn
 from dismix.mixing.info import Mixed, MixInfo
-from dismix.mixing.inputs import require_channels_first
+from dismix.mixing.inputs import require_batch, require_channels_first
 from dismix.mixing.pairing import PairingRule, Partners, find_partners, pairing_rule
 from dismix.mixing.streams import OwnStream
 from dismix.mixing.targets import check_form, in_form, unimodal
@@ -247,12 +247,7 @@ class Mixer(OwnStream, ABC):
         )
 
     def _checked(self, images: Tensor, targets: Targets) -> OrdinalTarget:
-        if images.ndim != 4 or not images.is_floating_point() or len(images) == 0:
-            raise DisMixError(
-                f"images must be floating point (B >= 1, channels, H, W), got {images.dtype}"
-                f" {tuple(images.shape)}",
-                cure="scale whole-number pixels first, for example to [-1, 1]",
-            )
+        require_batch(images)
         require_channels_first(images, self.channels)
         target = OrdinalTarget.coerce(targets, self._ranks_of(targets))
         if len(target) != len(images):

@@ -154,8 +154,11 @@ class DisMix(Mixer):
 
         Args:
             run: Run folder.
-            **options: See the class.
+            **options: See the class; unknown ones are named, with near ones.
         """
+        from dismix.mixing.registry import check_options
+
+        check_options(cls.method, options)
         return cls(run=run, **options)
 
     @property

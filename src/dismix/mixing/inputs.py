@@ -10,6 +10,40 @@ from dismix.errors import DisMixError
 CHANNELS = (1, 3, 4)
 
 
+def require_batch(images: Tensor) -> None:
+    """Raise for what is no batch of images.
+
+    Args:
+        images: Should be (B, channels, H, W), floating point, B >= 1.
+
+    Example:
+        >>> import torch
+        >>> require_batch(torch.zeros(3, 64, 64))
+        Traceback (most recent call last):
+        dismix.errors.DisMixError: ... got torch.float32 (3, 64, 64); ... images.unsqueeze(0) ...
+    """
+    if not isinstance(images, Tensor):
+        raise DisMixError(
+            f"images are no tensor but of type {type(images).__name__}",
+            cure="give torch.as_tensor(images), floating point (B, channels, H, W)",
+        )
+    if images.ndim == 4 and images.is_floating_point() and len(images) > 0:
+        return
+    if images.ndim == 3:
+        cure = "give a batch; images.unsqueeze(0) is one of a single image (channels, H, W)"
+    elif images.ndim != 4:
+        cure = "give a batch of images (B, channels, H, W)"
+    elif len(images) == 0:
+        cure = "leave empty batches out"
+    else:
+        cure = "scale whole-number pixels first, for example to [-1, 1]"
+    raise DisMixError(
+        f"images must be floating point (B >= 1, channels, H, W), got {images.dtype}"
+        f" {tuple(images.shape)}",
+        cure=cure,
+    )
+
+
 def require_channels_first(images: Tensor, channels: Sequence[int] = ()) -> None:
     """Raise for images (B, H, W, channels), which would be mixed into something silent and wrong.
 
