@@ -22,6 +22,7 @@ RULES = re.compile(r"<!-- rules: (.+) -->\n((?:\|.*\n)+\n(?:\|.*\n)+)")
 PHANTOM = re.compile(r"<!-- phantom: (\S+) -->\n((?:\|.*\n)+)")
 STUBBORN = re.compile(r"<!-- stubborn: (.+) -->\n((?:\|.*\n)+)")
 PAIRS = re.compile(r"<!-- pairs: (\S+) -->\n((?:\|.*\n)+)")
+ORACLE = re.compile(r"<!-- oracle: (\S+) -->\n((?:\|.*\n)+)")
 POLICIES = re.compile(r"<!-- policies: (\S+) -->\n((?:\|.*\n)+)")
 
 
@@ -36,6 +37,17 @@ def _cells(folder: Path) -> dict[tuple[str, str], str]:
     return {key: _cell(found) for key, found in runs.items()}
 
 
+def _written(table: str) -> dict[tuple[str, str], str]:
+    """Return the cells of a table by the names of their row and column."""
+    head, _, *rows = [[c.strip() for c in line.split("|")[1:-1]] for line in table.splitlines()]
+    return {
+        (row[0], column): cell.replace("*", "")
+        for row in rows
+        for column, cell in zip(head[1:], row[1:], strict=True)
+        if cell != "not run"
+    }
+
+
 def _cell(found: list[dict[str, float]]) -> str:
     accuracy, error = (mean(m[name] for m in found) for name in ("accuracy", "mae"))
     return f"{100 * accuracy:.1f} / {error:.3f} ({len(found)})"
@@ -47,14 +59,7 @@ def test_tables_are_those_of_the_records(page: Path) -> None:
     assert tables
     for folder, text in tables:
         cells = _cells(RESULTS / folder)
-        head, _, *rows = [[c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines()]
-        written = {
-            (row[0], mixer): cell.replace("*", "")
-            for row in rows
-            for mixer, cell in zip(head[1:], row[1:], strict=True)
-            if cell != "not run"
-        }
-        assert written == cells
+        assert _written(text) == cells
 
 
 def test_paired_differences_are_those_of_the_records() -> None:
@@ -86,14 +91,19 @@ def test_policies_are_those_of_the_records() -> None:
         record = json.loads(file.read_text(encoding="utf-8"))
         factors = record["factors"]
         runs[factors["policies"], factors["data"]].append(record["metrics"])
-    head, _, *rows = [[c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines()]
-    written = {
-        (row[0], data): cell
-        for row in rows
-        for data, cell in zip(head[1:], row[1:], strict=True)
-        if cell != "not run"
-    }
-    assert written == {key: _cell(found) for key, found in runs.items()}
+    assert _written(text) == {key: _cell(found) for key, found in runs.items()}
+
+
+def test_perfect_mixes_are_those_of_the_records() -> None:
+    page = RESULTS / "mixing" / "README.md"
+    ((folder, text),) = ORACLE.findall(page.read_text(encoding="utf-8"))
+    runs: dict[tuple[str, str], list[dict[str, float]]] = defaultdict(list)
+    for file in (RESULTS / folder).glob("*.json"):
+        record = json.loads(file.read_text(encoding="utf-8"))
+        asked = record["asked"]
+        place = f"{asked['train']} pictures, {asked['epochs']} epochs"
+        runs[asked["way"], place].append(record["test"])
+    assert _written(text) == {key: _cell(found) for key, found in runs.items()}
 
 
 def test_the_methods_without_mixing_are_those_of_the_records() -> None:
