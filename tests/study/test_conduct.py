@@ -21,7 +21,10 @@ from dismix.data.manifest import read_manifest
 from dismix.errors import DisMixError
 from dismix.study.budget import Speed
 from dismix.study.conduct import announce, conduct, prepare
+from dismix.study.dealing import Dealt
 from dismix.study.findings import repeating_command
+
+FOLD = Dealt((4, 4, 4), (1, 1, 1), (5, 5, 5))
 
 
 def records(out):
@@ -91,6 +94,20 @@ def test_again_runs_nothing_and_another_question_costs_nothing(finished):
     assert {k: v for k, v in same.items() if k not in volatile} == {
         k: v for k, v in found.items() if k not in volatile
     }
+
+
+def test_the_page_says_how_many_images_were_really_dealt(finished):
+    path, out, found = finished
+    made = records(out)
+    for part in ("train", "val", "test"):
+        real = {r["factors"]["fold"]: r["config"]["data"]["counts"][part] for r in made}
+        assert [sum(fold[part]) for fold in found["folds"]] == [real["1/2"], real["2/2"]]
+    assert sum(sum(fold["test"]) for fold in found["folds"]) == 30
+    learned = sorted(sum(fold["train"]) for fold in found["folds"])
+    assert f"{' to '.join(map(str, dict.fromkeys(learned)))} were learned from" in found["facts"][1]
+    said = announce(path, out, toy_choices())
+    seen = sorted({r["images_seen"] for r in made})
+    assert f"(1 epochs, {' to '.join(map(str, seen))} images each," in said
 
 
 def test_what_is_done_is_not_announced_again(finished, tmp_path):
@@ -172,8 +189,8 @@ def test_soft_labels_are_no_votes_in_the_facts(finished, tmp_path):
     (tmp_path / "out").mkdir()
     shutil.copy(out / "speed.json", tmp_path / "out")
     prepared = prepare(tmp_path / "soft.csv", tmp_path / "out", toy_choices())
-    facts = " ".join(findings._facts(prepared, prepared.intake.manifest))
-    assert "learned from, by soft labels." in facts
+    facts = " ".join(findings._facts(prepared, prepared.intake.manifest, [FOLD, FOLD]))
+    assert "were learned from, by soft labels." in facts
     assert "judged by the largest share of the soft label." in facts
 
 

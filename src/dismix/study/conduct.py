@@ -19,6 +19,7 @@ from dismix.errors import DisMixError
 from dismix.progress import Progress
 from dismix.study.budget import Budget, Speed, choose
 from dismix.study.choices import Choices, Settled, settle
+from dismix.study.dealing import between
 from dismix.study.findings import write_findings
 from dismix.study.intake import Intake, take_in
 from dismix.study.planning import resolved, study_plan
@@ -52,11 +53,12 @@ class Prepared:
     name: str
     source: str
 
-    def announcement(self, done: int = 0) -> str:
+    def announcement(self, done: int = 0, seen: str = "") -> str:
         """Say what will be done and how long it takes.
 
         Args:
             done: Trainings of graders that an earlier command has finished.
+            seen: Images that a training sees; about as many as folds usually give if unknown.
         """
         budget, choices = self.budget, self.choices
         runs = 3 * choices.folds * budget.repeats
@@ -67,8 +69,8 @@ class Prepared:
             f"{len(self.intake.manifest):,} images, {choices.folds} folds: {choices.folds} "
             f"generators ({self.settled.arch}, {budget.generator_epochs} epochs) and {runs} "
             f"trainings of '{choices.grader}' on {self.settled.backbone}, {self.settled.size} px "
-            f"({budget.epochs} epochs, about {budget.epochs * budget.train:,} images each, the "
-            f"same for every mixer): {self._takes(done, runs)}{shorter}"
+            f"({budget.epochs} epochs, {seen or f'about {budget.epochs * budget.train:,}'} images "
+            f"each, the same for every mixer): {self._takes(done, runs)}{shorter}"
         )
 
     def _takes(self, done: int, runs: int) -> str:
@@ -156,7 +158,8 @@ def _planned(
 
 
 def _announced(prepared: Prepared, study: Study, folder: BenchFolder) -> str:
-    return prepared.announcement(sum(folder.status(run.id) == "done" for run in study.runs))
+    done = sum(folder.status(run.id) == "done" for run in study.runs)
+    return prepared.announcement(done, between([run.images for run in study.runs]))
 
 
 def announce(

@@ -1,7 +1,7 @@
 """From finished runs to ``study.json`` and the page."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from dismix.provenance import provenance
 from dismix.study.budget import usual
 from dismix.study.choices import METRICS
 from dismix.study.costs import costs
+from dismix.study.dealing import Dealt, dealing_notes, dealing_words, dealt_folds
 from dismix.study.intake import group_names
 from dismix.study.mixes import MixLook, look_at_mixes
 from dismix.study.page import write_page
@@ -60,6 +61,7 @@ def write_findings(
     verdict = spell(comparisons, metric, worth, len(pooled.images), learned=able)
     look = _mixes(prepared, study, folder, output, progress)
     done = {name: generator_done(folder, name) or {} for name in study.generators}
+    folds = dealt_folds(study, folder)
     made = provenance()
     found: dict[str, Any] = {
         "format": FORMAT, "date": made["date"], "version": dismix.__version__,
@@ -69,10 +71,11 @@ def write_findings(
         "reasons": [*verdict.sentences], "learned": able, "metric": metric.name, "worth": worth,
         "comparisons": [comparisons[pair].to_dict() for pair in PAIRS],
         "results": results(pooled, manifest.num_ranks),
-        "data": _data(prepared, pooled), "how": _how(prepared, study),
+        "data": _data(prepared, pooled), "folds": [fold.to_dict() for fold in folds],
+        "how": _how(prepared, study),
         "agreement": _agreement(manifest), "mixes": look.to_dict(),
-        "cost": costs(records, done), "notes": _notes(prepared),
-        "facts": _facts(prepared, manifest), "skipped": [*prepared.intake.skipped],
+        "cost": costs(records, done), "notes": _notes(prepared, folds),
+        "facts": _facts(prepared, manifest, folds), "skipped": [*prepared.intake.skipped],
         "runs": [run.id for run in study.runs],
     }  # fmt: skip
     atomic.write_json(output / JSON, found)
@@ -138,8 +141,9 @@ def _how(prepared: "Prepared", study: Study) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _notes(prepared: "Prepared") -> list[str]:
+def _notes(prepared: "Prepared", folds: Sequence[Dealt]) -> list[str]:
     notes = [*prepared.settled.notes, *prepared.intake.notes]
+    notes += dealing_notes(folds, prepared.intake.manifest.meta.ranks)
     budget = prepared.budget
     epochs, generator, _ = usual(prepared.settled, budget.train)
     if budget.epochs < epochs / 2 or budget.generator_epochs < generator / 2:
@@ -151,8 +155,9 @@ def _notes(prepared: "Prepared") -> list[str]:
     return notes
 
 
-def _facts(prepared: "Prepared", manifest: Manifest) -> list[str]:
+def _facts(prepared: "Prepared", manifest: Manifest, folds: Sequence[Dealt]) -> list[str]:
     choices, budget = prepared.choices, prepared.budget
+    dealt, used = dealing_words(folds)
     graded = int((~np.isnan(manifest.grades)).sum())
     soft = bool(law_columns(manifest.table))
     majority = "the largest share of the soft label" if soft else "the annotators' majority"
@@ -172,10 +177,9 @@ def _facts(prepared: "Prepared", manifest: Manifest) -> list[str]:
         "which flatters all three alike."
     )
     return [
-        f"All images were dealt into {choices.folds} folds with equal shares of the grades. "
+        f"All images were dealt into {choices.folds} folds {dealt}. "
         f"Networks and generators that are tested on a fold never saw any of it. {kept}",
-        f"Of the rest 15 % chose the checkpoint, the others ({budget.train:,} images, about) were "
-        f"learned from, by {' and '.join(labels) or 'single grades'}. Held-out "
+        f"Of the rest, in each fold {used}, by {' and '.join(labels) or 'single grades'}. Held-out "
         f"images were judged by {judged}.",
         f"No mixing, Mixup and DisMix had the same network, images, seeds and number of images "
         f"seen; {budget.repeats} training{'s' * (budget.repeats != 1)} each in every fold.",
