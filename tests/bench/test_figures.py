@@ -54,6 +54,21 @@ def test_all_groups_share_one_map(tmp_path, groups, quick):
     # The mixes, and the original ones behind them and in their own panel.
     assert html.count("<circle") == 12 * 3
     assert html.count("<figure") == 2
+    assert "rank 0 <span" in html
+
+
+def test_a_map_names_ranks_as_the_data_do(tmp_path, groups, quick, monkeypatch):
+    told = []
+    monkeypatch.setattr(
+        "dismix.mixing.showing.headed_grid",
+        lambda rows, captions, headers: told.extend(captions) or Image.new("L", (9, 9)),
+    )
+    network = create_backbone("tiny", weights=None)
+    path = make_feature_map(tmp_path, groups, 3, backbone=network, ranks=("1", "2", "3"))
+    html = feature_panels(json.loads(path.read_text()))
+    assert ">1 <span" in html
+    assert "</span> 3<" in html
+    assert told == [("original", "ranks 1.0 to 3.0"), ("mixup", "ranks 1.0 to 2.0")]
 
 
 def test_no_map_of_random_features(tmp_path, groups):
@@ -78,6 +93,9 @@ def test_figures_of_a_run(tmp_path, quick):
     content = json.loads(made[0].read_text())
     assert [panel["name"] for panel in content["panels"]] == ["original", "mixup", "dismix"]
     assert len({len(panel["points"]) for panel in content["panels"]}) == 1
+    assert content["names"] == ["none", "severe"]
+    caption = json.loads(made[2].read_text())["caption"]
+    assert caption.startswith("The same pairs of ranks doubtful and minimal under")
     assert all(0 <= rank <= 4 for panel in content["panels"] for rank in panel["rank"])
 
 

@@ -298,6 +298,20 @@ def test_boundary_errors_are_means_over_seeds(tmp_path):
     assert boundary_table(Study([])) is None
 
 
+def test_boundary_errors_name_grades_as_the_records_do(tmp_path):
+    lab = Lab(tmp_path)
+    for data, ranks in (("mine", ["1", "2", "3"]), ("old", None)):
+        config = {} if ranks is None else {"config": {"data": {"ranks": ranks}}}
+        metrics = {"accuracy": 0.5, "mae": 0.5, "boundary_errors": {"0|1": 0.2, "1|2": 0.4}}
+        lab.grader(data, "ce", "mixup", 0, content={"metrics": metrics, **config})
+    study = read_study(tmp_path)
+    shown = [(row[0].text, row[2].text) for row in boundary_table(study).rows]
+    assert shown == [("mine", "1 ↔ 2"), ("mine", "2 ↔ 3"), ("old", "0 ↔ 1"), ("old", "1 ↔ 2")]
+    bars = boundary_bars(study)
+    assert bars.count("grades 2 ↔ 3<") == 1
+    assert bars.count("grades 0 ↔ 1<") == 1
+
+
 def test_boundary_errors_of_all_graders_are_shown(tmp_path):
     lab = Lab(tmp_path)
     for grader, share in (("cloc", 0.2), ("ce", 0.3), ("gol", 0.4)):

@@ -246,7 +246,8 @@ def test_the_card_says_where_grades_are_cut(manifest, tmp_path, cuts, said):
     # Six validation images are too few to fit on.
     train_grader(manifest, tmp_path / "cut", quick("rnc", cuts=cuts), cpu=True)
     card = (tmp_path / "cut" / "card.md").read_text()
-    assert f"Decision: by the expected rank, next grade from 0.50, 1.50 on ({said})" in card
+    where = "'mild' from 0.50, 'severe' from 1.50 on"
+    assert f"Decision: by the expected rank, counted from 0: {where} ({said})" in card
 
 
 def test_settings_made_by_hand_leave_a_card(manifest, tmp_path):
@@ -430,6 +431,9 @@ def test_a_missing_grade_is_an_error_unless_allowed(manifest):
     grader = create_grader("ce", num_ranks=3)
     with pytest.raises(DisMixError, match=r"no training image has grade 2 \('severe'\).*allow-mi"):
         check_training(grader, quick(), target, data)
+    meta = replace(data.meta, ranks=("1", "2", "3"))
+    with pytest.raises(DisMixError, match="no training image has grade '3', so"):
+        check_training(grader, quick(), target, replace(data, meta=meta))
     with pytest.warns(UserWarning, match="could never give it"):
         check_training(grader, quick(), target, data, allow_missing=True)
     with pytest.warns(UserWarning, match=r"very few training images of grade 2 \('severe'\): 1"):

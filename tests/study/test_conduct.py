@@ -110,6 +110,20 @@ def test_the_page_says_how_many_images_were_really_dealt(finished):
     assert f"(1 epochs, {' to '.join(map(str, seen))} images each," in said
 
 
+def test_mixes_are_placed_on_the_scale_that_the_ranks_have():
+    from types import SimpleNamespace
+
+    from dismix.study.page_parts import _card
+
+    pictures = dict.fromkeys(("anchor", "partner", "mix", "nearest"))
+    mix = SimpleNamespace(
+        policy="ordinal_mix", rank=1.4, anchor_rank=1, similarity=0.5, nearest_is_source=False,
+        pictures=pictures,
+    )  # fmt: skip
+    assert "from 2 to rank 2.4;" in _card(mix, ["1", "2", "3"], 0.98)
+    assert "from mild to rank 1.4;" in _card(mix, ["none", "mild", "severe"], 0.98)
+
+
 def test_what_is_done_is_not_announced_again(finished, tmp_path):
     path, out, _ = finished
     shutil.copytree(out, tmp_path / "copy")

@@ -13,6 +13,7 @@ import numpy as np
 
 from dismix import atomic
 from dismix.errors import DisMixError
+from dismix.graders.metrics import on_own_scale
 
 if TYPE_CHECKING:
     import torch
@@ -46,6 +47,7 @@ def make_feature_map(
     seed: int = 0,
     name: str = "feature_map",
     data: str = "",
+    ranks: Sequence[str] = (),
 ) -> Path:
     """Write the paper's first figure: images of all mixers in one map of their features.
 
@@ -61,6 +63,7 @@ def make_feature_map(
         seed: Of the t-SNE.
         name: Of the files.
         data: What the images are, for the title.
+        ranks: C names of the ranks, where they have any.
 
     Returns:
         The JSON file.
@@ -72,21 +75,23 @@ def make_feature_map(
     features = {key: _features(network, images, device) for key, (images, _) in groups.items()}
     points = embed(np.concatenate([*features.values()]).astype(np.float64), seed)
     panels, start = [], 0
-    for key, (images, ranks) in groups.items():
+    for key, (images, places) in groups.items():
         part = points[start : start + len(images)]
         start += len(images)
         panels.append(
             {"name": key, "points": np.round(part, 2).tolist(),
-             "rank": [round(float(rank), 3) for rank in ranks]}
+             "rank": [round(float(rank), 3) for rank in places]}
         )  # fmt: skip
-    sheet = _samples(groups)
-    content = {
+    sheet = _samples(groups, ranks)
+    content: dict[str, Any] = {
         "kind": "feature_map", "title": "Features of mixes" + (f": {data}" if data else ""),
         "caption": f"Original and mixed training images in one t-SNE of {network.name} features."
         " Grey: the original images. Mixes that keep the order of ranks lie among originals of"
         " their own colour.",
         "backbone": network.name, "ranks": num_ranks, "panels": panels,
     }  # fmt: skip
+    if ranks:
+        content["names"] = [ranks[0], ranks[-1]]
     return _write(folder, name, content, sheet)
 
 
@@ -115,7 +120,7 @@ def _features(network: "Backbone", images: "Tensor", device: "torch.device | str
     return torch.cat(parts).numpy()
 
 
-def _samples(groups: "Mapping[str, Group]") -> "Image.Image":
+def _samples(groups: "Mapping[str, Group]", names: Sequence[str]) -> "Image.Image":
     """Draw some images of every group, low ranks to high."""
     import torch
 
@@ -127,7 +132,8 @@ def _samples(groups: "Mapping[str, Group]") -> "Image.Image":
         order = torch.argsort(torch.as_tensor(ranks), stable=True)
         picked = order[torch.linspace(0, len(order) - 1, _SAMPLES).long()]
         rows.append(pixels(images[picked]))
-        captions.append((key, f"ranks {float(min(ranks)):.1f} to {float(max(ranks)):.1f}"))
+        low, high = (on_own_scale(float(end), names) for end in (min(ranks), max(ranks)))
+        captions.append((key, f"ranks {low:.1f} to {high:.1f}"))
     return headed_grid(rows, captions, ["low rank", *[""] * (_SAMPLES - 2), "high rank"])
 
 
@@ -206,7 +212,7 @@ def draw_run_figures(
     made = [
         make_feature_map(
             folder, groups, engine.num_ranks, backbone=network, device=device, seed=seed,
-            name=f"feature_map{tail}", data=data,
+            name=f"feature_map{tail}", data=data, ranks=table.meta.ranks,
         ),
         draw_codes(folder, engine, train, table.meta.ranks, name=f"codes{tail}", data=data),
     ]  # fmt: skip
@@ -215,7 +221,8 @@ def draw_run_figures(
         run, "mixers", rank=rank, manifest=manifest, seed=seed, device=device, cache=cache
     )
     title = "Samples of every mixer" + (f": {data}" if data else "")
-    caption = f"The same pairs of ranks {rank} and {rank + 1} under every mixer, lam 0.5."
+    low, high = table.meta.ranks[rank : rank + 2]
+    caption = f"The same pairs of ranks {low} and {high} under every mixer, lam 0.5."
     return [*made, keep_picture(folder, f"samples{tail}", grid, title, caption)]
 
 

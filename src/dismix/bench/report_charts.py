@@ -14,6 +14,7 @@ from dismix.bench.tables_costs import (
     boundary_settings,
     overheads,
     seconds_text,
+    step_name,
     step_order,
 )
 
@@ -31,13 +32,13 @@ def boundary_bars(study: Study) -> str:
                 steps.setdefault(step, {})[mixer] = value
         most = max(v for values in steps.values() for v in values.values()) or 1.0
         ordered = sorted(steps, key=step_order)
-        cards = "".join(_bars(step, steps[step], most) for step in ordered)
+        cards = "".join(_bars(step_name(study, data, s), steps[s], most) for s in ordered)
         title = f"{study.data_name(data)}, {grader_name(grader)}"
         parts.append(f'<h3>{escape(title)}</h3><div class="cards">{cards}</div>')
     return f'<div class="wide">{"".join(parts)}</div>'
 
 
-def _bars(step: str, values: Mapping[str, float], most: float) -> str:
+def _bars(words: str, values: Mapping[str, float], most: float) -> str:
     least = min(values.values())
     rows = []
     for mixer, value in values.items():
@@ -47,7 +48,6 @@ def _bars(step: str, values: Mapping[str, float], most: float) -> str:
             f'<div class="{kind}"><span>{escape(mixer_name(mixer))}</span>'
             f'<i style="--w:{value / most:.4f}"></i><em>{number}</em></div>'
         )
-    words = step.replace("|", " ↔ ")
     return f'<figure class="card"><figcaption>grades {escape(words)}</figcaption>' + (
         "".join(rows) + "</figure>"
     )
@@ -216,7 +216,9 @@ def feature_panels(content: Mapping[str, Any]) -> str:
             f"{back}{spots(panel, False)}</svg></figure>"
         )
     scale = "".join(f'<i style="background:{rank_colour(k / 8)}"></i>' for k in range(9))
-    legend = f'<p class="legend">rank 0 <span class="ramp">{scale}</span> rank {top}</p>'
+    # Figures of before names were kept have positions only.
+    low, high = (escape(str(n)) for n in content.get("names") or ("rank 0", f"rank {top}"))
+    legend = f'<p class="legend">{low} <span class="ramp">{scale}</span> {high}</p>'
     return f'<div class="wide"><div class="cards panels">{"".join(figures)}</div>{legend}</div>'
 
 

@@ -260,7 +260,7 @@ def boundary_table(study: Study) -> Table | None:
                     continue
                 best = len(values) > 1 and values[mixer] == min(values.values())
                 cells.append(Cell(f"{100 * values[mixer]:.1f}", values[mixer], ids, best=best))
-            label = step.replace("|", " ↔ ")
+            label = step_name(study, data, step)
             labels = (Cell(study.data_name(data)), Cell(grader_name(grader)), Cell(label))
             rows.append((*labels, *cells))
     if not rows:
@@ -271,6 +271,24 @@ def boundary_table(study: Study) -> Table | None:
         (f"Means over {study.repeats}; the least in bold. The paper shows these as bars without"
          " numbers.",),
     )  # fmt: skip
+
+
+def step_name(study: Study, data: str, step: str) -> str:
+    """Return a step "k|k+1" by the names that the records of a data set give to the grades.
+
+    Args:
+        study: With its records.
+        data: Key of the data set.
+        step: Positions of two neighbouring grades.
+    """
+    low, _, high = step.partition("|")
+    for record in (r for key, rs in study.groups.items() if key.data == data for r in rs):
+        # Records of before names were kept have positions only.
+        known = (record.content.get("config") or {}).get("data")
+        names = known.get("ranks") if isinstance(known, dict) else None
+        if names and low.isdigit() and high.isdigit() and int(high) < len(names):
+            return f"{names[int(low)]} ↔ {names[int(high)]}"
+    return f"{low} ↔ {high}"
 
 
 def step_order(step: str) -> tuple[int, str]:

@@ -1,5 +1,6 @@
 """The model card beside a trained grader: data, votes, metrics by grade, limits."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def write_card(run: Path, manifest: Manifest | None = None) -> Path:
         atomic.write_json(run / DATA, data_facts(manifest))
     settings, result, facts = read_parts(run)
     lines = [f"# Grader '{settings['settings']['method']}'", ""]
-    lines += _training_lines(settings, result)
+    lines += _training_lines(settings, result, facts["ranks"])
     lines += ["", "## Data", "", *_data_lines(facts)]
     lines += ["", "## Validation", "", *_metric_lines(result["validation"], facts["ranks"])]
     for path in sorted(run.glob("evaluation-*.json")):
@@ -81,7 +82,7 @@ def read_parts(run: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any
     )
 
 
-def _training_lines(run: dict[str, Any], result: dict[str, Any]) -> list[str]:
+def _training_lines(run: dict[str, Any], result: dict[str, Any], ranks: Sequence[str]) -> list[str]:
     s, made = run["settings"], run["provenance"]
     own = ", ".join(f"{k}={v}" for k, v in s["hparams"].items())
     return [
@@ -96,21 +97,22 @@ def _training_lines(run: dict[str, Any], result: dict[str, Any]) -> list[str]:
             if result["select"] == "last"
             else f"chosen by '{result['select']}' on validation"
         ),
-        *_decision_lines(result),
+        *_decision_lines(result, ranks),
         f"- Made {made['date']} with dismix {made['versions'].get('dismix', '(source)')} "
         f"{made['commit']} on {made['hardware']}",
     ]
 
 
-def _decision_lines(result: dict[str, Any]) -> list[str]:
+def _decision_lines(result: dict[str, Any], ranks: Sequence[str]) -> list[str]:
     """Return how a place on the line of ranks becomes a grade, where it does."""
     if "cuts" not in result:
         return []
-    where = ", ".join(f"{cut:.2f}" for cut in result["cuts"])
+    cuts = zip(ranks[1:], result["cuts"], strict=True)
+    where = ", ".join(f"'{name}' from {cut:.2f}" for name, cut in cuts)
     # Asked to be fitted, they stay where they were when there are few validation images.
     moved = result["cuts"] != nearest_cuts(len(result["cuts"]) + 1).tolist()
     how = "fitted on validation" if moved else "half-way"
-    return [f"- Decision: by the expected rank, next grade from {where} on ({how})"]
+    return [f"- Decision: by the expected rank, counted from 0: {where} on ({how})"]
 
 
 def _emphasis(run: dict[str, Any]) -> str:

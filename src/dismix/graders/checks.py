@@ -1,11 +1,13 @@
 """What can be wrong with training data, said before the first step."""
 
 import warnings
+from collections.abc import Sequence
 
 import torch
 
 from dismix.data.batches import batch_bounds
 from dismix.data.manifest import Manifest
+from dismix.data.rank_names import own_numbers
 from dismix.errors import DisMixError
 from dismix.graders.base import Grader
 from dismix.graders.registry import GRADERS
@@ -115,7 +117,7 @@ def _check_grades(target: OrdinalTarget, manifest: Manifest, allow_missing: bool
     names = manifest.meta.ranks
     missing = [c for c, mass in enumerate(target.probs.sum(0).tolist()) if mass == 0]
     if missing:
-        listed = ", ".join(f"{c} ('{names[c]}')" for c in missing)
+        listed = ", ".join(_called(c, names) for c in missing)
         problem = f"no training image has grade {listed}, so the grader could never give it"
         if not allow_missing:
             raise DisMixError(
@@ -127,5 +129,15 @@ def _check_grades(target: OrdinalTarget, manifest: Manifest, allow_missing: bool
     count = target.hard.bincount(minlength=target.num_ranks).tolist()
     rare = [c for c, n in enumerate(count) if n < 2 and c not in missing]
     if rare:
-        listed = ", ".join(f"{c} ('{names[c]}'): {count[c]}" for c in rare)
+        listed = ", ".join(f"{_called(c, names)}: {count[c]}" for c in rare)
         warnings.warn(f"very few training images of grade {listed}", stacklevel=2)
+
+
+def _called(rank: int, names: Sequence[str]) -> str:
+    """Return what a rank is called; its position beside a name that has a number would confuse.
+
+    Example:
+        >>> _called(2, ("none", "mild", "severe")), _called(2, ("1", "2", "3"))
+        ("2 ('severe')", "'3'")
+    """
+    return f"{rank} ('{names[rank]}')" if own_numbers(names) is None else f"'{names[rank]}'"

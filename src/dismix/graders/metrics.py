@@ -4,11 +4,13 @@ Two conventions of the mean absolute error are kept apart by name: `mae` is that
 decision, `mae_expected` that of the expected rank before rounding. They are not comparable.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dismix.data.rank_names import rank_numbers
 from dismix.errors import DisMixError
 
 Ints = NDArray[np.int64]
@@ -116,6 +118,22 @@ def metric_text(value: float | None) -> str:
         ('0.500', '-')
     """
     return "-" if value is None else f"{value:.3f}"
+
+
+def on_own_scale(rank: float, names: Sequence[str]) -> float:
+    """Return a place among ranks as a scale that counts otherwise has it, such as 1 to 5.
+
+    Args:
+        rank: Place, from 0; also between two ranks.
+        names: C names of the ranks.
+
+    Example:
+        >>> on_own_scale(1.25, ["1", "2", "3"]), on_own_scale(1.25, ["none", "mild", "severe"])
+        (2.25, 1.25)
+    """
+    numbers = rank_numbers(names)
+    counted = numbers == tuple(range(numbers[0], numbers[0] + len(names))) if numbers else False
+    return rank + numbers[0] if counted else rank
 
 
 def _class_means(table: Ints) -> dict[str, float]:
