@@ -120,6 +120,35 @@ def test_resuming_asks_for_the_same_data_wherever_they_lie(manifest, run, tmp_pa
     assert train_grader(manifest, run, settings, cpu=True, resume=True) == again
 
 
+def test_a_run_killed_before_its_first_checkpoint_is_not_begun_anew_silently(
+    manifest, run, tmp_path, capsys
+):
+    for name in ("last.safetensors", "model.safetensors", "model-accuracy.safetensors",
+                 "result.json", "card.md"):  # fmt: skip
+        (run / name).unlink()
+    words = ("train", manifest, "-o", run, "--select", "last,accuracy", "--cpu", "-q",
+             *(w for k, v in QUICK.items() for w in ("--set", f"{k}={v}")))  # fmt: skip
+    before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    code, _, err = command(capsys, *words)
+    assert code == 2
+    assert err.endswith(
+        "holds a run already (2 epochs, no checkpoint yet); add --resume, which begins it anew, "
+        "or choose another folder\n"
+    )
+    assert before == {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    code, out, _ = command(capsys, *words, "--resume")
+    assert (code, out[:6]) == (0, "epoch ")
+    logged = (run / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in logged] == [1, 2]
+    (tmp_path / "seeds").mkdir()
+    shutil.copytree(run, tmp_path / "seeds" / "seed_1")
+    for name in ("last.safetensors", "model.safetensors"):
+        (tmp_path / "seeds" / "seed_1" / name).unlink()
+    with pytest.raises(DisMixError, match=r"seed_1: holds a run already \(2 epochs, no"):
+        train_seeds(manifest, tmp_path / "seeds", quick(), [0, 1], cpu=True)
+    assert not (tmp_path / "seeds" / "seed_0").exists()
+
+
 def test_a_finished_run_survives_the_deletion_of_its_checkpoint(manifest, run):
     (run / "last.safetensors").unlink()
     before = (run / "model.safetensors").read_bytes()

@@ -62,7 +62,11 @@ def train_seeds(
     """
     import torch
 
+    from dismix.graders.state import refuse_unfinished
+
     run = Path(run)
+    for seed in () if options.get("resume") else seeds:
+        refuse_unfinished(seed_folder(run, seed))
     cores = os.cpu_count() or 1
     most = cores if cpu or not torch.cuda.is_available() else min(4, cores)
     at_once = min(len(seeds), at_once or most)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from dismix.errors import DisMixError
 from dismix.generator.checkpoint import FILE, load_training, save_training
+from dismix.generator.run_log import read_metrics
 from dismix.graders.averaging import AveragedState
 from dismix.graders.base import Grader
 from dismix.graders.plan import stage_ends
@@ -173,3 +174,24 @@ def model_file(rule: str, number: int) -> str:
         ('model.safetensors', 'model-loss.safetensors')
     """
     return MODEL if number == 0 else f"model-{rule}.safetensors"
+
+
+def refuse_unfinished(run: str | Path) -> None:
+    """Refuse a folder in which a run was stopped before its first checkpoint.
+
+    Checkpoints are a minute apart (see `dismix.graders.training.run_training`), so what tells of
+    such a run are the epochs that it has logged.
+
+    Args:
+        run: Folder that is to be filled from the start.
+
+    Raises:
+        DisMixError: Epochs were logged there, and neither checkpoint nor model was saved.
+    """
+    run = Path(run)
+    done = len(read_metrics(run))
+    if done and not (run / FILE).is_file() and not (run / MODEL).is_file():
+        raise DisMixError(
+            f"holds a run already ({done} epochs, no checkpoint yet)", file=run,
+            cure="add --resume, which begins it anew, or choose another folder",
+        )  # fmt: skip
