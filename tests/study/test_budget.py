@@ -39,8 +39,8 @@ def test_more_minutes_never_shorten_anything():
 
 def test_a_budget_in_which_nothing_is_learned_names_the_least():
     with pytest.raises(DisMixError) as caught:
-        choose(Choices(budget=1), CPU, 10_000, SPEED)
-    assert "1 minutes are too few for 10,000 images in 5 folds" in str(caught.value)
+        choose(Choices(budget=2), CPU, 10_000, SPEED)
+    assert "2 minutes are too few for 10,000 images in 5 folds" in str(caught.value)
     least = int(str(caught.value).split("give ")[1].split()[0])
     assert choose(Choices(budget=least), CPU, 10_000, SPEED).seconds <= 60 * least
 
@@ -63,6 +63,7 @@ def test_wrong_choices_are_one_line():
     for wrong, match in (
         ({"metric": "qwk"}, "no metric of single images"), ({"folds": 1}, "give 2 or more"),
         ({"budget": 5, "epochs": 3}, "either --budget or --epochs"),
+        ({"budget": 1}, "--budget: 1 minutes are too few for any study; leave it out: --plan"),
         ({"changes": {"grader": "cloc"}}, "'grader' is fixed by a study; use --grader"),
         ({"changes": {"seed": "0,1"}}, "use --repeats"),
         ({"changes": {"fold": "1/5"}}, "use --folds"),

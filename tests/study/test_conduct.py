@@ -136,6 +136,43 @@ def test_what_is_done_is_not_announced_again(finished, tmp_path):
     assert re.search(r": about .* in all, 5 of 6 trainings are done$", left)
 
 
+def test_a_finished_study_is_not_measured_again(finished, tmp_path, monkeypatch):
+    path, out, _ = finished
+    shutil.copytree(out, tmp_path / "copy")
+
+    def measured(*_, **__):
+        raise AssertionError("measured")
+
+    monkeypatch.setattr("dismix.study.conduct.measured_speed", measured)
+    for name in ("speed.json", "lengths.json"):
+        # Other machines measure anew, and the page's own command asks for the lengths.
+        (tmp_path / "copy" / name).unlink(missing_ok=True)
+        said = []
+        conduct(path, tmp_path / "copy", toy_choices(), tell=said.append)
+        assert said[0].endswith(": all done before, nothing is trained again")
+    bench = BenchFolder(tmp_path / "copy" / "bench")
+    bench.record_path(bench.records()[0]["id"]).unlink()
+    with pytest.raises(AssertionError, match="measured"):
+        conduct(path, tmp_path / "copy", toy_choices())
+
+
+def test_the_plan_has_a_line_of_its_own_in_a_terminal(finished, monkeypatch, capsys):
+    path, out, _ = finished
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "500")
+
+    def begun(*_, tell, progress, **__):
+        progress("measuring this machine", 3, 3)
+        tell("30 images, 2 folds")
+        return {"headline": "", "reasons": []}
+
+    monkeypatch.setattr("dismix.study.conduct.conduct", begun)
+    loud = [word for word in OPTIONS if word != "-q"]
+    assert run_cli(monkeypatch, path, "-o", out, *loud) == 0
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
+    assert re.search(r"^30 images, 2 folds$", shown.replace("\r", "\n"), flags=re.M), shown
+
+
 def test_the_benchmarks_report_of_a_study_averages_its_folds(finished, tmp_path):
     _, out, _ = finished
     study = read_study(out / "bench")

@@ -1,5 +1,6 @@
 """`dismix study`: does mixing help on these images? One page answers."""
 
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -81,7 +82,8 @@ def study(
             return
 
         def tell(line: str) -> None:
-            typer.echo(line, err=True)
+            # Not by typer, which writes past the bar and into its line.
+            sys.stderr.write(line + "\n")
 
         found = conduct(
             manifest, output, choices, jobs=jobs, retry_failed=retry_failed, tell=tell,

@@ -9,6 +9,8 @@ from dismix.errors import DisMixError
 
 #: What is compared, and in which order it is shown.
 MIXERS = ("none", "mixup", "dismix")
+#: Minutes below which no study can be more than haste: trainings alone need seconds to start.
+LEAST_MINUTES = 2
 TINY_SIZE, LIGHT_SIZE = 64, 256
 #: Pretrained backbones that a GPU is worth, the first whose weights are found.
 ON_A_GPU = ("vgg16", "tf_efficientnet_lite0")
@@ -102,6 +104,12 @@ class Choices:
             raise DisMixError(
                 "a budget chooses the epochs itself", column="--budget",
                 cure="give either --budget or --epochs and --generator-epochs",
+            )  # fmt: skip
+        if self.budget is not None and self.budget < LEAST_MINUTES:
+            # Now, and not after the machine was measured for a fifth of that time.
+            raise DisMixError(
+                f"{self.budget:g} minutes are too few for any study", column="--budget",
+                cure="leave it out: --plan then says how long a study of usual length takes",
             )  # fmt: skip
         _refuse_factors(self.changes)
 

@@ -39,7 +39,7 @@ class Prepared:
         choices: What was asked for.
         settled: Networks.
         intake: Images.
-        speed: Of this machine.
+        speed: Of this machine; None where nothing is left to do.
         budget: Lengths of trainings.
         name: What the data are called.
         source: Name of the manifest or folder, as a command takes it.
@@ -48,7 +48,7 @@ class Prepared:
     choices: Choices
     settled: Settled
     intake: Intake
-    speed: Speed
+    speed: Speed | None
     budget: Budget
     name: str
     source: str
@@ -74,7 +74,7 @@ class Prepared:
         )
 
     def _takes(self, done: int, runs: int) -> str:
-        if done >= runs:
+        if done >= runs or self.speed is None:
             return "all done before, nothing is trained again"
         said = f"about {in_words(self.budget.seconds)} on {self.speed.hardware}"
         return f"{said} in all, {done} of {runs} trainings are done" if done else said
@@ -83,7 +83,7 @@ class Prepared:
 def prepare(
     path: str | Path, output: str | Path, choices: Choices, progress: Progress | None = None
 ) -> Prepared:
-    """Read and check the images, measure the machine and choose the lengths.
+    """Read and check the images, choose the lengths, measure the machine if there is work to do.
 
     Args:
         path: Manifest or folder.
@@ -96,19 +96,46 @@ def prepare(
     intake = take_in(path, choices, settled.size, progress)
     _refuse_others(output, intake.manifest.path)
     decode = (time.perf_counter() - begun) / len(intake.manifest)
+    name = _name(path, intake.manifest.path)
     # Another command in this folder would clear away the trial, or choose other lengths.
     with BenchFolder(output / BENCH).lock("prepare"):
         write_manifest(intake.manifest, output / DATA)
+        done = _finished(output, choices, settled, intake, name)
+        if done is not None:
+            return Prepared(choices, settled, intake, None, done, name, _source(path))
         speed = measured_speed(
             intake.manifest, choices, settled, output, votes=intake.votes, decode=decode,
             progress=progress,
         )  # fmt: skip
         budget = _lengths(output / LENGTHS, choices, settled, len(intake.manifest), speed)
-    place = intake.manifest.path
-    name = Path(path).resolve().name if place is None else place.stem
-    if name == "manifest" and place is not None:
-        name = place.resolve().parent.name
     return Prepared(choices, settled, intake, speed, budget, name, _source(path))
+
+
+def _name(path: str | Path, manifest: Path | None) -> str:
+    """Return what the data are called."""
+    name = Path(path).resolve().name if manifest is None else manifest.stem
+    if name == "manifest" and manifest is not None:
+        return manifest.resolve().parent.name
+    return name
+
+
+def _finished(
+    output: Path, choices: Choices, settled: Settled, intake: Intake, name: str
+) -> Budget | None:
+    """Return the lengths of a study whose runs are all done: it needs no machine's speed."""
+    folder = BenchFolder(output / BENCH)
+    if not any((folder.root / "records").glob("*.json")):
+        return None
+    images = len(intake.manifest)
+    budget = _kept_lengths(output / LENGTHS, _request(choices, settled, images))
+    if budget is None:
+        if choices.budget is not None:
+            return None
+        # Lengths that were asked for hang on no speed; what they take is not said.
+        budget = choose(choices, settled, images, Speed(0.0, 0.0, 0.0, 0.0, 0.0, ""))
+    plan = study_plan(choices, settled, budget, votes=intake.votes)
+    runs = resolved(plan, folder, output / DATA, name).runs
+    return budget if all(folder.status(run.id) == "done" for run in runs) else None
 
 
 def _refuse_others(output: Path, source: Path | None) -> None:
@@ -134,17 +161,29 @@ def _source(path: str | Path) -> str:
 
 def _lengths(path: Path, choices: Choices, settled: Settled, images: int, speed: Speed) -> Budget:
     """Return what was chosen when this study began, so that it goes on with the same runs."""
-    asked = {k: v for k, v in choices.to_dict().items() if k not in ("metric", "worth")}
-    request = json.loads(json.dumps({**asked, "images": images, "arch": settled.arch}))
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content["request"] == request:
-            return Budget(**content["budget"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
+    request = _request(choices, settled, images)
+    kept = _kept_lengths(path, request)
+    if kept is not None:
+        return kept
     budget = choose(choices, settled, images, speed)
     atomic.write_json(path, {"request": request, "budget": budget.to_dict()})
     return budget
+
+
+def _request(choices: Choices, settled: Settled, images: int) -> dict[str, object]:
+    """Return all that lengths depend on, as JSON has it."""
+    asked = {k: v for k, v in choices.to_dict().items() if k not in ("metric", "worth")}
+    plain = {**asked, "images": images, "arch": settled.arch}
+    found: dict[str, object] = json.loads(json.dumps(plain))
+    return found
+
+
+def _kept_lengths(path: Path, request: dict[str, object]) -> Budget | None:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return Budget(**content["budget"]) if content["request"] == request else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _planned(
