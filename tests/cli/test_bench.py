@@ -54,11 +54,19 @@ def test_a_plan_for_a_gpu_says_so_where_there_is_none(tmp_path, monkeypatch, gpu
         content["cost"] = {} if hardware is None else {"hardware": hardware}
         (tmp_path / "mine.yaml").write_text(json.dumps(content))
         here = ["-o", tmp_path / "bench", *FEW, "--set", "seed=0", "-q"]
-        last = call("plan", tmp_path / "mine.yaml", *here).stdout.splitlines()[-1]
+        large = ["--set", "backbone=resnet18", "--set", "weights=none"]
+        last = call("plan", tmp_path / "mine.yaml", *here, *large).stdout.splitlines()[-1]
         assert f" on {hardware or 'one GPU'} or as measured here, and " in last
         assert (
             last.endswith("; there is no GPU here, where all of it takes many times as long") != gpu
         )
+        last = call("plan", tmp_path / "mine.yaml", *here).stdout.splitlines()[-1]
+        assert (" on one CPU core or as measured here, and " in last) != gpu
+        assert "no GPU here" not in last
+    content["cost"] = {"images_per_s": 100}
+    (tmp_path / "mine.yaml").write_text(json.dumps(content))
+    last = call("plan", tmp_path / "mine.yaml", *here).stdout.splitlines()[-1]
+    assert " by the plan's rates or as measured here, and " in last
     assert call("run", tmp_path / "mine.yaml", *here, "--cpu").exit_code == 0
     more = ["-o", tmp_path / "bench", *FEW, "--set", "seed=0,1", "-q"]
     last = call("plan", tmp_path / "mine.yaml", *more).stdout.splitlines()[-1]

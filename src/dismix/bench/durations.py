@@ -12,6 +12,8 @@ MIXER_COST = {
     "dismix": 1.2,
 }  # fmt: skip
 IMAGES_PER_S, GENERATOR_IMAGES_PER_S = 2200.0, 270.0
+#: Tiny networks on one core of a CPU, as the plan "smoke" has it.
+TINY_COST = {"images_per_s": 500.0, "generator_images_per_s": 40.0, "hardware": "one CPU core"}
 
 
 class Durations:
@@ -78,6 +80,29 @@ def estimated_generator_seconds(images: int, cost: Mapping[str, Any]) -> float:
     return 30.0 + images / float(cost.get("generator_images_per_s", GENERATOR_IMAGES_PER_S))
 
 
+def cost_here(study: Study, cost: Mapping[str, Any], *, gpu: bool) -> Mapping[str, Any]:
+    """Return the rates to reckon with: a plan's own, or a CPU's for tiny networks without a GPU.
+
+    Args:
+        study: All runs.
+        cost: The plan's.
+        gpu: Whether this machine has one.
+    """
+    from dismix.graders.backbones import TINY
+
+    graders = (run.local.get("settings", {}).get("backbone", TINY) for run in study.runs)
+    built = (spec.local.get("arch", TINY) for spec in study.generators.values())
+    # Who measured a rate on an unnamed machine knows better.
+    known = _on_a_cpu(cost) or ("images_per_s" in cost and "hardware" not in cost)
+    if gpu or known or any(name != TINY for name in (*graders, *built)):
+        return cost
+    return {**cost, **TINY_COST}
+
+
+def _on_a_cpu(cost: Mapping[str, Any]) -> bool:
+    return "cpu" in str(cost.get("hardware", "")).lower()
+
+
 def expected_seconds(
     study: Study, folder: BenchFolder, cost: Mapping[str, Any], runs: Sequence[RunSpec]
 ) -> tuple[float, float]:
@@ -86,7 +111,7 @@ def expected_seconds(
     Args:
         study: All runs.
         folder: Where finished ones are.
-        cost: The plan's.
+        cost: From `cost_here`.
         runs: Those to come.
     """
     from dismix.bench.artifacts import generator_done
@@ -115,15 +140,17 @@ def basis(
     Args:
         study: All runs.
         folder: Where finished ones are.
-        cost: The plan's.
+        cost: From `cost_here`.
         runs: Those to come.
         gpu: Whether this machine has one.
     """
     known = Durations.of_records(folder, study.runs)
     if runs and all(known.mean(run.kind, run.factors) is not None for run in runs):
         return "as measured here", ""
+    if "images_per_s" in cost and "hardware" not in cost:
+        return "by the plan's rates or as measured here", ""
     where = str(cost.get("hardware", "one GPU"))
-    usual = gpu or "cpu" in where.lower() or not runs
+    usual = gpu or _on_a_cpu(cost) or not runs
     note = "; there is no GPU here, where all of it takes many times as long"
     return f"on {where} or as measured here", "" if usual else note
 

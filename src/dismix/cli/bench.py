@@ -128,7 +128,7 @@ def plan(
 
     import torch
 
-    from dismix.bench.durations import basis, expected_seconds, in_words
+    from dismix.bench.durations import basis, cost_here, expected_seconds, in_words
     from dismix.bench.plan import change_plan, read_plan
     from dismix.bench.status import run_state
 
@@ -146,9 +146,10 @@ def plan(
         typer.echo(f"{count} blocked: {reason}")
     if study.absent:
         typer.echo(f"not given: {', '.join(study.absent)} (--data NAME=MANIFEST)")
-    seconds, build = expected_seconds(study, folder, chosen.cost, missing)
     gpu = torch.cuda.is_available()
-    where, note = basis(study, folder, chosen.cost, missing, gpu=gpu)
+    cost = cost_here(study, chosen.cost, gpu=gpu)
+    seconds, build = expected_seconds(study, folder, cost, missing)
+    where, note = basis(study, folder, cost, missing, gpu=gpu)
     typer.echo(
         f"{study.title or study.plan}: {len(study.runs)} runs, {len(missing)} to run, about "
         f"{in_words(seconds)} {where}, and {in_words(build)} for "
@@ -222,10 +223,14 @@ def status(
     """Show how many runs are done, failed and missing, by factor, and the time left."""
     import json
 
+    import torch
+
+    from dismix.bench.durations import cost_here
     from dismix.bench.status import status_text, study_status
 
     chosen, study, folder = _resolved(name, output, data, generator, changes)
-    found = study_status(study, folder, chosen.cost)
+    cost = cost_here(study, chosen.cost, gpu=torch.cuda.is_available())
+    found = study_status(study, folder, cost)
     typer.echo(json.dumps(found, indent=2) if json_out else status_text(found))
 
 
