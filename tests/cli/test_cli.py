@@ -182,7 +182,8 @@ def test_images_that_are_missing_can_be_left_out(dismix, clinic):
 
 def test_folds_are_numbered_files(dismix, clinic):
     manifest = import_clinic(dismix, clinic)
-    code, _, _ = dismix("data", "split", manifest, "-o", clinic.parent / "f.csv", "--folds", 3)
+    to = clinic.parent / "f.csv"
+    code, _, _ = dismix("data", "split", manifest, "-o", to, "--folds", 3, "-q")
     assert code == 0
     held = [read_manifest(clinic.parent / f"f-{k}.csv").split("val").table for k in (1, 2, 3)]
     assert sorted(pd.concat(held)["image"]) == sorted(read_manifest(manifest).table["image"])

@@ -82,3 +82,25 @@ def test_mistakes_are_one_line(dismix, tmp_path):
     )
     assert code == 2
     assert "cannot be asked for a rank" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (("mix", "encode", "run"), "dismix.mixing.encoding.encode_split"),
+        (("generator", "report", "run"), "dismix.generator.report.write_report"),
+        (("generator", "evaluate", "run"), "dismix.generator.evaluation.evaluate_generator"),
+    ],
+)
+def test_a_gpu_is_left_alone_in_either_way(dismix, monkeypatch, words, place):
+    used = []
+
+    def work(*_, device, **__):
+        used.append(device)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(place, work)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    for more in (("--cpu",), ("--device", "cpu"), ()):
+        dismix(*words, *more, "-q")
+    assert used == ["cpu", "cpu", "cuda"]

@@ -257,6 +257,7 @@ def split(
         bool, typer.Option("--merge-val", help="First turn validation rows into training rows.")
     ] = False,
     seed: Seed = 0,
+    _quiet: Quiet = False,  # As everywhere, though there is no bar to leave out.
 ) -> None:
     """Split by majority grade without splitting patients."""
     import warnings

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dismix.cli.options import Device, ManifestPath, Quiet, Seed, one_of_many
+from dismix.cli.options import Cpu, Device, ManifestPath, Quiet, Seed, one_of_many
 
 app = typer.Typer(no_args_is_help=True, help="The generator: train it, report on it.")
 
@@ -24,7 +24,6 @@ JudgeEpochs = Annotated[
 Epochs = Annotated[int | None, typer.Option(help="Passes over the training split.", min=1)]
 # The discriminator's last layer finds no room in smaller pictures.
 Size = Annotated[int | None, typer.Option(help="Pixels a side.", min=16)]
-Cpu = Annotated[bool, typer.Option("--cpu", help="Do not use a GPU.")]
 
 
 class HeldOut(StrEnum):
@@ -117,6 +116,7 @@ def report(
         Path | None, typer.Option(help="Data to judge on; what the run was trained on if absent.")
     ] = None,
     device: Device = "auto",
+    cpu: Cpu = False,
     quiet: Quiet = False,
 ) -> None:
     """Write a page: pictures, reconstruction, probes, code maps and curves."""
@@ -124,7 +124,9 @@ def report(
     from dismix.progress import bar
 
     with bar(quiet=quiet) as progress:
-        path = write_report(run, output, manifest=manifest, device=device, progress=progress)
+        path = write_report(
+            run, output, manifest=manifest, device="cpu" if cpu else device, progress=progress
+        )
     typer.echo(str(path))
 
 
@@ -149,6 +151,7 @@ def evaluate(
     judge: JudgeFile = None,
     judge_epochs: JudgeEpochs = None,
     seed: Seed = 0,
+    device: Device = "auto",
     cpu: Cpu = False,
     quiet: Quiet = False,
 ) -> None:
@@ -161,7 +164,7 @@ def evaluate(
         found = evaluate_generator(
             run, output, manifest=manifest, split=None if split is None else split.value,
             checkpoint=checkpoint.value, judge=judge, judge_epochs=judge_epochs, seed=seed,
-            device="cpu" if cpu else None, progress=progress,
+            device="cpu" if cpu else device, progress=progress,
         )  # fmt: skip
     typer.echo(summary(found))
 

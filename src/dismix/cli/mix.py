@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dismix.cli.options import Device, Quiet, Seed
+from dismix.cli.options import Cpu, Device, Quiet, Seed
 
 app = typer.Typer(no_args_is_help=True, help="Mixing: encode, look, write, measure.")
 
@@ -60,6 +60,7 @@ def encode(
     run: Run,
     manifest: Data = None,
     device: Device = "auto",
+    cpu: Cpu = False,
     batch_size: Annotated[int, typer.Option(help="Images at once.", min=1)] = 64,
     details: Annotated[
         bool, typer.Option("--details", help="Keep what the codes leave out of the images too.")
@@ -72,7 +73,12 @@ def encode(
 
     with bar(quiet=quiet) as progress:
         store = encode_split(
-            run, manifest, device=device, batch_size=batch_size, details=details, progress=progress
+            run,
+            manifest,
+            device="cpu" if cpu else device,
+            batch_size=batch_size,
+            details=details,
+            progress=progress,
         )
     typer.echo(
         f"{len(store)} images, {store.record_bytes} bytes each,"
@@ -100,6 +106,7 @@ def write(
     manifest: Data = None,
     seed: Seed = 0,
     device: Device = "auto",
+    cpu: Cpu = False,
     quiet: Quiet = False,
 ) -> None:
     """Write mixes as files: images, soft labels, provenance. Goes on after an interruption."""
@@ -112,7 +119,7 @@ def write(
     with bar(quiet=quiet) as progress:
         lines = write_mixes(
             run, output, count, settings=settings, manifest=manifest, originals=originals,
-            seed=seed, device=device, progress=progress,
+            seed=seed, device="cpu" if cpu else device, progress=progress,
         )  # fmt: skip
     for line in lines:
         typer.echo(line)
@@ -134,6 +141,7 @@ def show(
     manifest: Data = None,
     seed: Seed = 0,
     device: Device = "auto",
+    cpu: Cpu = False,
     quiet: Quiet = False,
 ) -> None:
     """Draw mixes: a pair under every policy, strips along lam, mixers side by side."""
@@ -144,7 +152,7 @@ def show(
     with bar(quiet=quiet) as progress:
         picture = draw_figure(
             run, figure.value, rank=rank, manifest=manifest, seed=seed,
-            device=device, progress=progress,
+            device="cpu" if cpu else device, progress=progress,
         )  # fmt: skip
     save_picture(picture, output)
     typer.echo(str(output))
@@ -166,6 +174,7 @@ def quality(
     manifest: Data = None,
     seed: Seed = 0,
     device: Device = "auto",
+    cpu: Cpu = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure mixes with a grader that took no part in training, beside Mixup and CutMix."""
@@ -175,7 +184,7 @@ def quality(
     with bar(quiet=quiet) as progress:
         lines = write_quality(
             run, output, judge=judge, epochs=epochs, pairs=pairs, detail=detail,
-            manifest=manifest, seed=seed, device=device, progress=progress,
+            manifest=manifest, seed=seed, device="cpu" if cpu else device, progress=progress,
         )  # fmt: skip
     for line in lines:
         typer.echo(line)

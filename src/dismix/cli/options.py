@@ -44,6 +44,9 @@ Device = Annotated[
 ]
 
 
+Cpu = Annotated[bool, typer.Option("--cpu", help="Do not use a GPU.")]
+
+
 def one_of_many() -> bool:
     """Return whether this is a process beside the first, which speaks for all."""
     return int(os.environ.get("RANK", "0")) > 0
