@@ -1,6 +1,8 @@
 """The commands as users type them."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -110,3 +112,16 @@ def test_plans_are_listed_and_printed_as_json():
 def test_mistakes_are_one_line(tmp_path, words, said):
     with pytest.raises(DisMixError, match=said):
         call(*words, "-o", tmp_path)
+
+
+def test_a_plan_is_printed_without_loading_torch():
+    code = (
+        "import sys\nsys.argv = ['dismix', 'bench', 'plan', 'smoke', '--json']\n"
+        "from dismix.cli import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "assert not {'torch', 'pandas', 'scipy'} & set(sys.modules), 'heavy import'\n"
+    )
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr[-300:]
+    assert json.loads(result.stdout)["kind"] == "grader"

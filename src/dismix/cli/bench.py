@@ -126,16 +126,18 @@ def plan(
     import json
     from collections import Counter
 
-    import torch
-
-    from dismix.bench.durations import basis, cost_here, expected_seconds, in_words
     from dismix.bench.plan import change_plan, read_plan
-    from dismix.bench.status import run_state
 
     if json_out:
         changed = change_plan(read_plan(name), _pairs(changes, "--set"))
         typer.echo(json.dumps(changed.to_dict(), indent=2))
         return
+    # Below, since a plan alone needs none of it: torch takes seconds to load.
+    import torch
+
+    from dismix.bench.durations import basis, cost_here, expected_seconds, in_words
+    from dismix.bench.status import run_state
+
     chosen, study, folder = _resolved(name, output, data, generator, changes, quiet=quiet)
     states = {run.id: run_state(run, folder) for run in study.runs}
     for run in study.runs:
