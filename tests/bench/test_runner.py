@@ -153,6 +153,23 @@ def test_a_failed_generator_fails_its_runs_at_once_and_can_be_retried(tmp_path, 
     assert run_study(study, bench, cpu=True, retry_failed=True).done == 2
 
 
+def test_a_given_generator_of_images_read_otherwise_is_refused(smoke, tmp_path):
+    known, done = smoke
+    (name,) = known.generators
+    given = tmp_path / "given"
+    shutil.copytree(done.generator_dir(name), given, ignore=shutil.ignore_patterns("latents"))
+    described = json.loads((given / "run.json").read_text())
+    assert described["reading"]["equalize"] is False
+    described["reading"]["equalize"] = True
+    (given / "run.json").write_text(json.dumps(described))
+    plan = tiny_plan(factors={"grader": ["ce"], "mixer": ["dismix"], "seed": [0]})
+    bench = BenchFolder(tmp_path / "bench")
+    data = {"mine": done.manifest_dir(known.generators[name].data)}
+    found = run_study(resolve(plan, bench, data, {"mine": given}), bench, cpu=True)
+    assert found.failed == 1
+    assert "the generator's images were read with equalize true" in found.errors[0]
+
+
 def test_a_given_generator_is_used_unless_it_saw_held_out_images(smoke, tmp_path):
     known, done = smoke
     (name,) = known.generators

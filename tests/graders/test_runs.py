@@ -136,6 +136,8 @@ def test_a_run_killed_before_its_first_checkpoint_is_not_begun_anew_silently(
         "or choose another folder\n"
     )
     assert before == {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    with pytest.raises(DisMixError, match="2 epochs, no checkpoint yet"):
+        train_grader(manifest, run, quick(select=("last", "accuracy")), cpu=True)
     code, out, _ = command(capsys, *words, "--resume")
     assert (code, out[:6]) == (0, "epoch ")
     logged = (run / "metrics.jsonl").read_text().splitlines()

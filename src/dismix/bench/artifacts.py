@@ -161,13 +161,17 @@ def _copy_given(given: Path, run: Path, data: Path) -> None:
     """Copy a user's generator, so that nothing is written beside it; refuse one that saw too much.
 
     Raises:
-        DisMixError: It was trained on validation or test images of these data.
+        DisMixError: It was trained on validation or test images of these data, on other ranks, or
+            on images that were read in another way.
     """
     from dismix.generator.model import CONFIG_FILE, WEIGHTS_FILE
+    from dismix.generator.reading import require_same_reading, run_reading
     from dismix.generator.run_file import require_same_ranks
 
     _refuse_leak(given, data)
-    require_same_ranks(given, read_manifest(data / FULL))
+    manifest = read_manifest(data / FULL)
+    require_same_ranks(given, manifest)
+    require_same_reading(run_reading(given), manifest)
     for name in (CONFIG_FILE, WEIGHTS_FILE):
         with atomic.replacing(run / name) as temporary:
             shutil.copyfile(given / name, temporary)

@@ -89,11 +89,8 @@ def train(
     from dismix.graders.seeds import train_seeds
     from dismix.graders.settings import choose_settings
     from dismix.graders.start_run import train_grader
-    from dismix.graders.state import refuse_unfinished
     from dismix.progress import bar
 
-    if not resume:
-        refuse_unfinished(run)
     given = {
         "backbone": backbone, "weights": weights, "epochs": epochs, "batch_size": batch_size,
         "size": size, "select": select, "balanced": balanced or None,

@@ -291,6 +291,7 @@ def claim(run: Path, described: dict[str, Any], resume: bool) -> None:
     from dismix.generator.checkpoint import FILE
     from dismix.generator.run_file import continued, refuse_other
     from dismix.graders.saving import MODEL
+    from dismix.graders.state import refuse_unfinished
 
     path = run / RUN_FILE
     # Through JSON, so that tuples and lists compare equal.
@@ -302,7 +303,9 @@ def claim(run: Path, described: dict[str, Any], resume: bool) -> None:
             raise DisMixError(
                 "holds a run already", file=run, cure="add --resume, or choose another folder"
             )
-        if resume:
+        if not resume:
+            refuse_unfinished(run)
+        else:
             refuse_other(path, described)
             now = continued(path, now)
     # The data are to be found from other folders too; where they lie may change, though.
