@@ -204,6 +204,46 @@ def test_both_data_sets_together_are_what_the_page_says() -> None:
         assert said in page
 
 
+def test_what_the_page_says_of_single_numbers_is_in_the_records() -> None:
+    page = " ".join((RESULTS / "README.md").read_text(encoding="utf-8").split())
+    runs: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+    for file in (RESULTS / "bench/idrid/records").glob("*.json"):
+        record = json.loads(file.read_text(encoding="utf-8"))
+        factors = record["factors"]
+        points = 100 * record["metrics"]["accuracy"]
+        runs[factors["grader"], factors["mixer"]][factors["seed"]] = points
+    words = {"mixup": "{:.1f} points (standard error {:.1f}) better than Mixup",
+             "cutmix": "{:.1f} worse ({:.1f}) than CutMix",
+             "none": "{:.1f} better ({:.1f}) than no mixing"}  # fmt: skip
+    for other, said in words.items():
+        gains = [
+            ours[seed] - runs[grader, other][seed]
+            for (grader, mixer), ours in runs.items()
+            if mixer == "dismix"
+            for seed in ours
+        ]
+        assert len(gains) == 21
+        assert said.format(abs(mean(gains)), stdev(gains) / len(gains) ** 0.5) in page
+        assert (mean(gains) < 0) == (other == "cutmix")
+    found: dict[str, list[bool]] = defaultdict(list)
+    last = []
+    for file in (RESULTS / "bench/koa/records").glob("*.json"):
+        record = json.loads(file.read_text(encoding="utf-8"))
+        last.append(record["epoch"] == record["config"]["grader"]["epochs"])
+        if record["factors"]["grader"] == "cloc":
+            made = record["predictions"]
+            for grade, label in zip(made["grade"], made["label"], strict=True):
+                found[record["factors"]["mixer"]] += [label == 4] if grade == 4 else []
+    shares = {mixer: f"{100 * mean(hits):.0f}" for mixer, hits in found.items()}
+    assert (
+        f"{shares['none']} per cent of the 51 knees of grade 4 are found without mixing,"
+        f" {shares['dismix']} with DisMix, {shares['cutmix']} with CutMix,"
+        f" {shares['mixup']} with Mixup" in page
+    )
+    assert (len(last), sum(last)) == (30, 29)
+    assert "all but one of the 30 chosen checkpoints are those of the last epoch" in page
+
+
 @pytest.mark.parametrize(
     "folder", sorted(p.parent for p in RESULTS.glob("bench/*/records")), ids=str
 )
