@@ -617,3 +617,15 @@ def test_severities_of_phantoms_may_lie_on_their_ranks(dismix, tmp_path):
     code, _, err = dismix("data", "phantom", "-q", "-o", tmp_path / "no", *few, "--jitter", 0.5)
     assert code == 2
     assert "'jitter': 0.5 lets ranks overlap; give 0 <= jitter < 0.5" in err
+
+
+def test_a_name_without_an_ending_is_a_folder_for_the_manifest(dismix, clinic):
+    folder = clinic.parent / "imported"
+    told = ("data", "import", clinic, "-o", folder, "--image", "file", "--annotator", "dr_ann")
+    code, out, _ = dismix(*told, "--skip-ungraded", "--ranks", "none,mild,severe")
+    assert code == 0
+    assert out.startswith(f"{folder / 'manifest.csv'}\n")
+    assert read_manifest(folder).num_ranks == 3
+    code, out, _ = dismix("data", "split", folder, "-o", clinic.parent / "dealt", "--folds", "2")
+    assert code == 0
+    assert read_manifest(clinic.parent / "dealt" / "manifest-2.csv").num_ranks == 3

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dismix.cli.options import AsJson, ManifestPath, Output, Seed
+from dismix.cli.options import AsJson, ManifestPath, Output, OutputManifest, Seed
 
 app = typer.Typer(no_args_is_help=True, help="People who vote: simulation, agreement, consensus.")
 
@@ -21,7 +21,7 @@ class Mode(StrEnum):
 @app.command()
 def simulate(
     manifest: ManifestPath,
-    output: Output,
+    output: OutputManifest,
     preset: Annotated[
         str, typer.Option(help="Grading variability as in the paper: 30, 50, 70, or clean.")
     ] = "30",

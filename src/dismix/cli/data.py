@@ -13,6 +13,7 @@ from dismix.cli.options import (
     OnError,
     OnErrorOption,
     Output,
+    OutputManifest,
     Quiet,
     Seed,
     report_skipped,
@@ -50,7 +51,7 @@ def import_data(
     path: Annotated[
         Path, typer.Argument(help="A published folder, a class-per-folder tree or a table.")
     ],
-    output: Output,
+    output: OutputManifest,
     source: Annotated[
         str | None, typer.Option(help="See `dismix data sources`; guessed when absent.")
     ] = None,
@@ -94,7 +95,7 @@ def import_data(
     refuse_own_source(output, path, "the table to import")
     write_manifest(manifest, output)
     report_skipped(skipped)
-    typer.echo(describe(manifest))
+    typer.echo(f"{output}\n{describe(manifest)}")
 
 
 @app.command()
@@ -240,7 +241,7 @@ def phantom(
 @app.command()
 def split(
     manifest: ManifestPath,
-    output: Output,
+    output: OutputManifest,
     val: Annotated[
         float | None, typer.Option(help="Share of training images that become validation.")
     ] = None,

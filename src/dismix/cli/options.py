@@ -11,6 +11,27 @@ ManifestPath = Annotated[
     Path, typer.Argument(help="A manifest (CSV or Parquet), or a folder that holds manifest.csv.")
 ]
 Output = Annotated[Path, typer.Option("-o", "--output", help="Where to write.")]
+
+
+def manifest_file(output: Path) -> Path:
+    """Return the file to write: a name without an ending is a folder, as it is when read.
+
+    Example:
+        >>> manifest_file(Path("koa")).as_posix(), manifest_file(Path("koa.csv")).as_posix()
+        ('koa/manifest.csv', 'koa.csv')
+    """
+    return output if output.suffix else output / "manifest.csv"
+
+
+OutputManifest = Annotated[
+    Path,
+    typer.Option(
+        "-o",
+        "--output",
+        help="File to write (.csv, .tsv, .parquet), or a folder for manifest.csv.",
+        callback=manifest_file,
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Seed of all random choices.", min=0)]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress bar.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
