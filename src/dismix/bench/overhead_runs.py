@@ -24,6 +24,7 @@ from dismix.graders.mixed import loss_of, with_clean_loss
 from dismix.graders.plan import begin_stage, set_stage_mode
 from dismix.graders.start_run import mixer_rows
 from dismix.graders.training import make_accelerator
+from dismix.layout import lay_out
 from dismix.progress import Progress
 
 
@@ -86,8 +87,7 @@ class _Steps:
     ) -> None:
         self.grader, self.accelerator = grader.to(accelerator.device), accelerator
         self.device = accelerator.device
-        if self.device.type == "cuda":
-            self.grader.backbone.to(memory_format=torch.channels_last)
+        lay_out(self.grader.backbone, self.device)
         self.stage = self.grader.stages[-1]
         self.optimizer = begin_stage(self.grader, self.stage, settings, 1000)
         set_stage_mode(self.grader, self.stage)

@@ -23,6 +23,7 @@ from dismix.generator.images import SplitImages
 from dismix.generator.losses import sor
 from dismix.generator.seeding import seeded
 from dismix.generator.trunk import LITE0, ConvTrunk, details, start_lite0, without_colour
+from dismix.layout import lay_out
 from dismix.progress import Progress, steps_of
 from dismix.transfer import onto
 
@@ -211,6 +212,7 @@ def train_guide(
         guide = Guide(train.target.num_ranks, kind, channels, whole=whole).to(device)
     if guide.backbone is not None:
         start_lite0(guide.backbone)
+    lay_out(guide, device)
     lr = lr or (3e-4 if kind == "lite0" else 8e-3)
     batch_size = batch_size or (32 if kind == "lite0" else 48)
     batches = Batches(

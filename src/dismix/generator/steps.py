@@ -17,6 +17,7 @@ from dismix.generator.graphs import StepGraph
 from dismix.generator.recipe import Recipe
 from dismix.generator.step_draws import StepDraws, draw_step, step_rng, with_gains
 from dismix.generator.terms import PHASE_TERMS, Phase
+from dismix.layout import laid_out
 from dismix.transfer import onto
 
 if TYPE_CHECKING:
@@ -123,8 +124,7 @@ class Steps:
         """Draw all choices of a step and bring them to the device; arguments as for the call."""
         training, accelerator, recipe = self.training, self.accelerator, self.training.recipe
         world, device = accelerator.num_processes, images.device
-        if device.type == "cuda":
-            images = images.contiguous(memory_format=torch.channels_last)
+        images = laid_out(images)
         rng = step_rng(training.seed, epoch + 1, step)
         draws = draw_step(training.model, len(images) * world, rng)
         draws = draws.shard(accelerator.process_index, world).to(device)

@@ -46,6 +46,7 @@ from dismix.generator.step_draws import step_rng
 from dismix.generator.steps import Steps
 from dismix.generator.terms import ONE_CODEBOOK, TERMS
 from dismix.generator.validation import Reader, validate
+from dismix.layout import lay_out
 from dismix.progress import Progress
 
 
@@ -134,11 +135,7 @@ def build_training(
     objective = GeneratorObjective(model, critics, recipe, perceptual, levels.mean(0), guide).to(
         device
     )
-    if device.type == "cuda":
-        for reading in (guide, model.ordinal_trunk):
-            if reading is not None:
-                reading.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        _make_fast(model, critics, perceptual, compiled=recipe.compile)
+    _make_fast(model, critics, perceptual, guide, compiled=recipe.compile)
     fused = device.type == "cuda"
     graphs = fused and recipe.graphs
     betas = (recipe.beta1, 0.99 if recipe.beta1 < 0.9 else 0.999)
@@ -179,13 +176,20 @@ def build_training(
 
 
 def _make_fast(
-    model: Generator, critics: Critics, perceptual: LPIPS | None, *, compiled: bool
+    model: Generator,
+    critics: Critics,
+    perceptual: LPIPS | None,
+    guide: Guide | None,
+    *,
+    compiled: bool,
 ) -> None:
-    """Lay convolutions out for tensor cores and, if asked, compile the large networks."""
+    """Lay convolutions out for their device and, if asked, compile the large networks on a GPU."""
+    device = model.post_quant_conv.weight.device
     networks = [model.encoder, model.decoder, critics.discriminator]
-    for network in networks:
-        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if compiled:
+    for network in (*networks, guide, model.ordinal_trunk):
+        if network is not None:
+            lay_out(network, device)
+    if compiled and device.type == "cuda":
         # In place, so that parameter names stay.
         for network in networks if perceptual is None else [*networks, perceptual]:
             network.compile(dynamic=False)

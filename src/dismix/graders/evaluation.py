@@ -10,6 +10,7 @@ from dismix.generator.images import SplitImages
 from dismix.graders.base import Grader, Grades
 from dismix.graders.metrics import grade_metrics, ranked_probability_score
 from dismix.labels import OrdinalTarget
+from dismix.layout import lay_out
 
 
 def clean_batches(
@@ -41,12 +42,15 @@ def grade_split(grader: Grader, split: SplitImages, batch_size: int = 64) -> Gra
 
 
 def grade_batch(grader: Grader, images: Tensor) -> Grades:
-    """Return the grades of images, in the precision of training: evaluations and predictions agree.
+    """Return the grades of images, in the precision and layout of training.
+
+    So evaluations and predictions agree.
 
     Args:
         grader: On the images' device.
         images: (B, channels, H, W), as `Grader.predict` takes them.
     """
+    lay_out(grader.backbone, images.device)
     with torch.autocast(images.device.type, torch.bfloat16, enabled=images.device.type == "cuda"):
         return grader.predict(images)
 

@@ -31,6 +31,7 @@ from dismix.graders.sampling import balanced_rank_weights, balanced_rows, seed_o
 from dismix.graders.state import Training, epochs_done, restore_state, save_state
 from dismix.graders.validation import validate
 from dismix.labels import OrdinalTarget
+from dismix.layout import lay_out
 from dismix.progress import Progress
 
 __all__ = ["Training", "make_accelerator", "run_training"]
@@ -155,8 +156,7 @@ class _Loop:
         self.number = -1
         self.optimizer: torch.optim.Optimizer
         self.average: AveragedState
-        if self.device.type == "cuda":
-            training.grader.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        lay_out(training.grader.backbone, self.device)
 
     def _batches(self, rows: Tensor | None) -> Batches:
         return Batches(
