@@ -14,7 +14,8 @@ says. What is left is the method itself: policies, labels, mixes in place of ima
 - ``again``: the anchor itself drawn again, labelled by its votes: what replacing costs, nothing.
 - ``new``: pictures of other persons with votes of their own, the most that can be hoped for.
 - ``decoded-interpolating`` and so on: mixes of a generator, `--run`, trained on the same pictures
-  and encoded: ``build_phantom(PhantomSpec(subject="knee", num_ranks=5, size=64, seed=41, ...))``.
+  and encoded: ``build_phantom(PhantomSpec(subject="knee", num_ranks=5, size=64, seed=41, ...))``;
+  options of DisMix behind colons, as in ``decoded-combined:reach=0.5:detail=1``.
 
 With --output every training leaves a JSON file, and those that are there are not run again.
 """
@@ -168,10 +169,11 @@ def make_way(
     if way.startswith("decoded-"):
         if options.run is None:
             raise SystemExit("give --run, the folder of a generator of these pictures")
-        policies = way.removeprefix("decoded-")
+        policies, *given = way.removeprefix("decoded-").split(":")
+        others = {name: float(value) for name, value in (pair.split("=") for pair in given)}
         return DisMix.load(
             options.run, p=options.p, policies=policies, labels="votes", pool=256, reuse=REUSE,
-            seed=seed,
+            seed=seed, **others,
         )  # fmt: skip
     count = int(options.p * options.epochs * len(planned) / REUSE)
     if way == "again":

@@ -102,6 +102,9 @@ def write(
     alike: Annotated[
         int, typer.Option(help="Partners to draw, for the one that looks most alike.", min=1)
     ] = 1,
+    reach: Annotated[
+        float, typer.Option(help="Largest share of the partner; below 1 mixes stay near an image.")
+    ] = 1.0,
     originals: Annotated[bool, typer.Option(help="List the original images too.")] = False,
     manifest: Data = None,
     seed: Seed = 0,
@@ -115,7 +118,7 @@ def write(
     from dismix.progress import bar
 
     chosen = tuple(policy) if policy else "combined"
-    settings = MixSettings(chosen, alpha, labels.value, ranks.value, balanced, detail, alike)
+    settings = MixSettings(chosen, alpha, labels.value, ranks.value, balanced, detail, alike, reach)
     with bar(quiet=quiet) as progress:
         lines = write_mixes(
             run, output, count, settings=settings, manifest=manifest, originals=originals,

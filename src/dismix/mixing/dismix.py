@@ -62,6 +62,8 @@ class DisMix(Mixer):
         alike: Partners drawn for a mix, of which the one that looks most like the anchor is taken
             (`dismix.mixing.likeness`); 1 takes any, as the paper does, and so do anchors without
             ``rows``.
+        reach: Largest share of the partner in what is interpolated; below 1 a mix stays near its
+            anchor, whose all else is (`dismix.mixing.policy_draws`). 1 is the paper's.
         turn: Flip and rotate mixes made from stored codes.
         flips: Chances of horizontal and vertical flips.
         max_degrees: Rotations stay strictly below.
@@ -103,6 +105,7 @@ class DisMix(Mixer):
         balanced: bool = False,
         detail: float = 0.0,
         alike: int = 1,
+        reach: float = 1.0,
         turn: bool = True,
         flips: tuple[float, float] = (0.5, 0.5),
         max_degrees: float = 20.0,
@@ -134,7 +137,7 @@ class DisMix(Mixer):
             engine = MixEngine.load(run, store, compiled=compiled)
         super().__init__(_same_ranks(num_ranks, engine), **options)
         given = policies if isinstance(policies, str) else tuple(policies)
-        settings = MixSettings(given, alpha, labels, ranks, balanced, detail, alike)
+        settings = MixSettings(given, alpha, labels, ranks, balanced, detail, alike, reach)
         # Within a list, so that the generator stays out of state_dict and of the optimizer.
         chooser = None
         if reads_mixes(asked):

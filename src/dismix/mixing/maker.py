@@ -48,6 +48,8 @@ class MixSettings:
         alike: Partners drawn for a mix, of which the one that looks most like the anchor is taken;
             1 takes any, as the paper does, and so do anchors that are not stored. See
             `dismix.mixing.likeness`.
+        reach: Largest share of the partner in what is interpolated, above 0 and up to 1; below 1
+            all else is the anchor's. See `dismix.mixing.policy_draws.policy_draws`.
     """
 
     policies: str | tuple[str, ...] = "combined"
@@ -57,6 +59,7 @@ class MixSettings:
     balanced: bool = False
     detail: float = 0.0
     alike: int = 1
+    reach: float = 1.0
 
     def __post_init__(self) -> None:
         # Before anything is encoded, which may take an hour.
@@ -65,6 +68,8 @@ class MixSettings:
             raise DisMixError(f"alpha is {self.alpha:g}", cure="give a number above 0")
         if not 0 <= self.detail <= 1:
             raise DisMixError(f"detail is {self.detail:g}", cure="give a share, 0 to 1")
+        if not 0 < self.reach <= 1:
+            raise DisMixError(f"reach is {self.reach:g}", cure="give a share above 0, up to 1")
         if self.alike < 1:
             raise DisMixError(f"alike is {self.alike}", cure="give a whole number above 0")
         for name, known in (
@@ -127,6 +132,7 @@ class MixMaker:
         made = policy_draws(
             numbers, ranks, self.partners, self.policies,
             rows=rows, alpha=chosen.alpha, balanced=chosen.balanced,
+            reach=chosen.reach,
         )  # fmt: skip
         if chosen.alike == 1:
             return made

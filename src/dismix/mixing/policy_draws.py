@@ -227,11 +227,17 @@ def policy_draws(
     rows: Tensor | None = None,
     alpha: float = 1.0,
     balanced: bool = False,
+    reach: float = 1.0,
 ) -> PolicyDraws:
     """Turn uniform numbers into choices.
 
     Where no image has a neighbouring rank, ``generate_and_mix`` has no rank to ask for and
     becomes ``ordinal_mix`` with the partner that stands in.
+
+    # paper: lam may be anything, and what is not interpolated comes from either image. With
+    # ``reach`` below 1 a mix stays near its anchor: lam is at least ``1 - reach``, and what is
+    # not interpolated is the anchor's. MixMatch (Berthelot et al. 2019) takes max(lam, 1 - lam)
+    # for the same reason; ``order_swap`` has no lam and stays as it is.
 
     Args:
         numbers: (B, 5) from `draw_numbers`.
@@ -241,6 +247,7 @@ def policy_draws(
         rows: (B,) rows of the anchors, -1 where unknown.
         alpha: lam follows Beta(alpha, alpha); 1 is uniform.
         balanced: See `PartnerIndex.choose`.
+        reach: Largest share of the partner, above 0; 1 is the paper's.
 
     Example:
         >>> partners = PartnerIndex(torch.tensor([0, 1, 2]), num_ranks=3)
@@ -253,10 +260,14 @@ def policy_draws(
     policy = known[(numbers[:, 0] * len(known)).long().clamp(max=len(known) - 1)]
     partner, adjacent = partners.choose(ranks, numbers[:, 3], rows, balanced=balanced)
     policy = torch.where((policy == GENERATE_AND_MIX) & ~adjacent, ORDINAL_MIX, policy)
+    lam, from_partner = _beta(numbers[:, 1], alpha), numbers[:, 2] < 0.5
+    if reach < 1:
+        lam = 1 - reach * (1 - lam)
+        from_partner &= policy == ORDER_SWAP
     return PolicyDraws(
         policy=policy,
-        lam=_beta(numbers[:, 1], alpha).clamp(_EDGE, 1 - _EDGE).float(),
-        from_partner=numbers[:, 2] < 0.5,
+        lam=lam.clamp(_EDGE, 1 - _EDGE).float(),
+        from_partner=from_partner,
         partner=partner,
         asked=neighbouring_rank(ranks, numbers[:, 4], partners.counts),
         adjacent=adjacent,
