@@ -38,8 +38,14 @@ class Entry:
 
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    fetch: Annotated[
+        bool,
+        typer.Option("--fetch", help="First download missing weights, those that packages have."),
+    ] = False,
 ) -> None:
     """Print versions, devices, weights and extras, and how to get what is missing."""
+    if fetch:
+        _fetch()
     entries = [*_software(), *_devices(), *_weights(), *_extras()]
     if as_json:
         typer.echo(json.dumps([asdict(entry) for entry in entries], indent=2))
@@ -54,6 +60,15 @@ def doctor(
             entry.kind, entry.name, entry.found or "[yellow]missing", escape(entry.remark)
         )
     Console().print(table)
+
+
+def _fetch() -> None:
+    """Download what is missing and say so; on stderr, so that --json stays JSON."""
+    from dismix.generator.fetching import fetch, missing
+
+    for name in missing():
+        typer.echo(f"downloading {name} ...", err=True)
+        typer.echo(f"{name} -> {fetch(name)}", err=True)
 
 
 def _version(package: str) -> str | None:
@@ -103,12 +118,14 @@ def _memory_gib() -> Any:
 
 
 def _weights() -> list[Entry]:
-    from dismix.generator.weights import KNOWN_WEIGHTS, find_weights
+    from dismix.generator.weights import FETCHED_BY, KNOWN_WEIGHTS, find_weights
 
     entries = []
     for name, purpose in KNOWN_WEIGHTS.items():
         path = find_weights(name)
-        remark = purpose if path else f"{purpose}; put the file into the folder $DISMIX_WEIGHTS"
+        ways = "put the file into the folder $DISMIX_WEIGHTS"
+        ways += ", or run `dismix doctor --fetch`" if name in FETCHED_BY else ""
+        remark = purpose if path else f"{purpose}; {ways}"
         entries.append(Entry("weights", name, _size(path) if path else None, remark))
     return entries
 

@@ -32,7 +32,7 @@ from dismix.generator.measures import (
     reconstruction,
 )
 from dismix.generator.model import WEIGHTS_FILE, Generator
-from dismix.generator.perceptual import LPIPS, WEIGHTS, how_to_get
+from dismix.generator.perceptual import LPIPS, WEIGHTS
 from dismix.generator.probes import probe_generator
 from dismix.generator.recipe import Recipe
 from dismix.generator.run_file import manifest_of, name_of, require_same_ranks
@@ -40,7 +40,7 @@ from dismix.generator.run_log import read_metrics
 from dismix.generator.saving import DIGEST_KEY
 from dismix.generator.strips import draw_strip
 from dismix.generator.trained_on import read_trained_on, seen_note
-from dismix.generator.weights import find_weights
+from dismix.generator.weights import find_weights, how_to_get
 from dismix.progress import Progress, steps_of
 from dismix.provenance import provenance
 
@@ -106,7 +106,7 @@ def evaluate_generator(
     lacking = judge is None and judge_kind is None and _no_judge(model.image_size)
     if lacking and judge_epochs != 0:
         warnings.warn(
-            f"no judge reads the pictures: weights '{WEIGHTS}' not found; {how_to_get()}",
+            f"no judge reads the pictures: weights '{WEIGHTS}' not found; {how_to_get(WEIGHTS)}",
             stacklevel=2,
         )
     elif not isinstance(judge, Judge) and judge_epochs != 0:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from dismix import atomic
 from dismix.errors import DisMixError
-from dismix.generator.weights import find_weights, load_weights, weight_folders
+from dismix.generator.weights import find_weights, how_to_get, load_weights, weight_folders
 
 WEIGHTS = "vgg16_imagenet_features_and_lpips_heads"
 # Where torchvision, which the `lpips` package asks, keeps VGG16 once it has been downloaded.
@@ -169,17 +169,8 @@ def require_lpips(without: str = "") -> None:
     if find_weights(WEIGHTS) is None and not kept:
         raise DisMixError(
             f"weights '{WEIGHTS}' (VGG16 for LPIPS) not found",
-            cure=how_to_get() + (f", or {without}" if without else ""),
+            cure=how_to_get(WEIGHTS) + (f", or {without}" if without else ""),
         )
-
-
-def how_to_get() -> str:
-    """Return how the weights of VGG16 and LPIPS come to this machine."""
-    return (
-        f"put {WEIGHTS}.safetensors into {' or '.join(map(str, weight_folders()))}, set "
-        "DISMIX_WEIGHTS to its folder, or download it (0.5 GB) with `python -c 'import "
-        "dismix.generator.perceptual as p; p.download()'`"
-    )
 
 
 def download() -> Path:

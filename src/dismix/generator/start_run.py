@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
     from dismix.data.manifest import Manifest
-    from dismix.generator.guide import Guide
+    from dismix.generator.guide import Guide, GuideKind
     from dismix.generator.images import SplitImages
 
 #: What a 64 px run on a CPU changes: no VGG16, small critics, many steps of small batches (with
@@ -239,6 +239,8 @@ def train_generator(
     from dismix.generator.images import load_split
     from dismix.generator.perceptual import LPIPS, require_lpips
     from dismix.generator.training import build_training, make_accelerator, run_training
+    from dismix.generator.trunk import LITE0_WEIGHTS
+    from dismix.generator.weights import require_weights
 
     if tensorboard:
         require_tensorboard()
@@ -250,6 +252,9 @@ def train_generator(
     if chosen.weight("perceptual") > 0:
         # Before anything is decoded, and before the folder is a run's.
         require_lpips("train without it: --set perceptual=0")
+    if not resume and "lite0" in (config.ordinal_trunk, _guide_kind(chosen)):
+        # A run that goes on has its guide and reader.
+        require_weights(LITE0_WEIGHTS)
     accelerator = make_accelerator(cpu=cpu)
     with ExitStack() as held:
         if accelerator.is_main_process:
@@ -300,12 +305,12 @@ def _graders(
     progress: Progress | None,
 ) -> "tuple[Guide | None, Guide | None]":
     """Return the guide and the reader that the ordinal trunk starts from, as far as asked for."""
-    from dismix.generator.guide import Guide, GuideKind, train_guide
+    from dismix.generator.guide import Guide, train_guide
     from dismix.generator.processes import trained_once
 
     channels = train.images(torch.zeros(1, dtype=torch.long), "cpu").shape[1]
 
-    def ready(name: str, kind: GuideKind, whole: bool) -> Guide:
+    def ready(name: str, kind: "GuideKind", whole: bool) -> Guide:
         return trained_once(
             run / name,
             lambda: train_guide(
@@ -317,8 +322,8 @@ def _graders(
         )  # fmt: skip
 
     guide = reader = None
-    if any(recipe.weight(term) > 0 for term in ("guide", "mix", "seen")):
-        guide = ready(GRADERS[0], recipe.guide_kind, False)
+    if (kind := _guide_kind(recipe)) is not None:
+        guide = ready(GRADERS[0], kind, False)
     if config.ordinal_trunk == "lite0" and recipe.guide_steps:
         reader = ready(GRADERS[1], "lite0", True)
     if recipe.freeze_trunk and guide is None and config.ordinal_trunk == "conv":
@@ -328,6 +333,12 @@ def _graders(
             cure="set it to false, or give 'guide' or 'mix' a weight",
         )
     return guide, reader
+
+
+def _guide_kind(recipe: Recipe) -> "GuideKind | None":
+    """Return what the guide is, None where no term asks one."""
+    asked = any(recipe.weight(term) > 0 for term in ("guide", "mix", "seen"))
+    return recipe.guide_kind if asked else None
 
 
 def _pixels(config: GeneratorConfig) -> int:

@@ -5,13 +5,17 @@ picture. The paper reads the ordinal code from the same features as everything e
 (``"none"``); a trunk gives the branch a view of its own.
 """
 
+from pathlib import Path
 from typing import Literal, Self
 
 import torch
 import torch.nn.functional as F
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from dismix.generator.weights import find_weights, load_weights, require_weights
+from dismix import atomic
+from dismix.errors import DisMixError
+from dismix.generator.weights import load_weights, require_weights, weight_folders
 
 TrunkKind = Literal["none", "conv", "lite0"]
 LITE0 = "tf_efficientnet_lite0"
@@ -146,27 +150,43 @@ class Lite0Trunk(_KeepsStatistics):
 
 
 def start_lite0(backbone: nn.Module) -> None:
-    """Give an EfficientNet-Lite0 its ImageNet weights: from the weight folders, else timm's.
+    """Give an EfficientNet-Lite0 its ImageNet weights, from the weight folders.
 
     Args:
         backbone: timm's model, whole or features only.
+
+    Raises:
+        DisMixError: They are not there: from random weights a guide would guide nowhere.
     """
-    path = find_weights(LITE0_WEIGHTS)
-    given = _timm_weights() if path is None else load_weights(path)
+    given = load_weights(require_weights(LITE0_WEIGHTS))
     wanted = backbone.state_dict()
     backbone.load_state_dict({name: t for name, t in given.items() if name in wanted})
 
 
-def _timm_weights() -> dict[str, Tensor]:
+def download() -> Path:
+    """Fetch EfficientNet-Lite0 by timm and keep it where weights are looked for.
+
+    Returns:
+        The file that was written; graders of that backbone start from it too.
+    """
+    from dismix._compat import import_torchvision
+
+    import_torchvision()
     import timm
 
+    path = weight_folders()[0] / f"{LITE0_WEIGHTS}.safetensors"
     try:
-        state: dict[str, Tensor] = timm.create_model(LITE0, pretrained=True).state_dict()
+        state = timm.create_model(LITE0, pretrained=True).state_dict()
+    # Whatever the hub's client raises without a connection; it has no common base.
     except Exception as error:
-        # A guide from random weights would guide nowhere, without saying so.
-        require_weights(LITE0_WEIGHTS)
-        raise AssertionError("weights appeared meanwhile") from error
-    return state
+        reason = str(error).strip().split("\n", 1)[0]
+        raise DisMixError(
+            f"EfficientNet-Lite0 cannot be had ({reason})",
+            cure=f"put {path.name} into {path.parent} by hand",
+        ) from error
+    with atomic.replacing(path) as temporary:
+        save_file({key: tensor.contiguous() for key, tensor in state.items()}, temporary)
+    return path
 
 
 def build_trunk(

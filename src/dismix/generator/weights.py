@@ -26,6 +26,12 @@ KNOWN_WEIGHTS: dict[str, str] = {
 }
 """File names without suffix, and what each is for."""
 
+FETCHED_BY: dict[str, str] = {
+    "vgg16_imagenet_features_and_lpips_heads": "dismix.generator.perceptual:download",
+    "tf_efficientnet_lite0_imagenet": "dismix.generator.trunk:download",
+}
+"""Which of them `dismix doctor --fetch` can download, and the function that does."""
+
 PRETRAINED: dict[str, str] = {
     "vq-f8": "vq-f8",
     "light": "taef2_f8c32_autoencoder",
@@ -75,13 +81,25 @@ def require_weights(name: str) -> Path:
     """
     path = find_weights(name)
     if path is None:
-        places = " or ".join(str(folder) for folder in weight_folders())
         known = f" ({KNOWN_WEIGHTS[name]})" if name in KNOWN_WEIGHTS else ""
-        raise DisMixError(
-            f"weights '{name}' not found{known}",
-            cure=f"put {name}.safetensors into {places}, or set DISMIX_WEIGHTS to its folder",
-        )
+        raise DisMixError(f"weights '{name}' not found{known}", cure=how_to_get(name))
     return path
+
+
+def how_to_get(name: str) -> str:
+    """Return how weights come to this machine.
+
+    Example:
+        >>> how_to_get("vq-f8").endswith(", or set DISMIX_WEIGHTS to its folder")
+        True
+        >>> how_to_get("tf_efficientnet_lite0_imagenet").split(", or ")[-1]
+        'download it: `dismix doctor --fetch`'
+    """
+    places = " or ".join(str(folder) for folder in weight_folders())
+    ways = [f"put {name}.safetensors into {places}", "set DISMIX_WEIGHTS to its folder"]
+    if name in FETCHED_BY:
+        ways.append("download it: `dismix doctor --fetch`")
+    return ", ".join(ways[:-1]) + f", or {ways[-1]}"
 
 
 def load_weights(path: str | Path) -> dict[str, Tensor]:
