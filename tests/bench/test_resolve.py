@@ -1,17 +1,24 @@
+import json
 import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from tests.bench.study import tiny_plan, tiny_study
 from typer.testing import CliRunner
 
+from dismix.bench.derive import content_digest
 from dismix.bench.folder import BenchFolder
 from dismix.bench.plan import change_plan, read_plan
-from dismix.bench.resolve import resolve
+from dismix.bench.resolve import _pathless, resolve
+from dismix.bench.runner import run_study
 from dismix.bench.status import status_text, study_status
+from dismix.bench.warm import WARM
 from dismix.cli.app import app
+from dismix.data.manifest import make_manifest, read_manifest, write_manifest
 from dismix.data.phantom import PhantomSpec, build_phantom
 from dismix.errors import DisMixError
+from dismix.mixing.encoding import consensus_ranks
 
 SMALL = {"backbone": "tiny", "weights": "none", "size": "32", "epochs": "2",
          "generator.arch": "tiny", "generator.size": "32"}  # fmt: skip
@@ -190,3 +197,73 @@ def test_validation_chooses_nothing_in_a_generator(tmp_path):
     plain["settings"]["evaluate_every"] = 2
     study, _ = tiny_study(tmp_path / "b", generator=plain)
     assert all(r["evaluate_every"] == 2 for r in recipes(study))
+
+
+def test_who_voted_what_is_in_the_id_where_a_consensus_pairs(graded, tmp_path):
+    build_phantom(PhantomSpec(train=40, val=10, test=10, size=32, annotators=3), tmp_path / "a")
+    data = read_manifest(tmp_path / "a")
+    votes = [name for name in data.table if name.startswith("annotator_")]
+    swapped = data.table.copy()
+    # Every second image's votes come from other annotators; its shares of votes stay.
+    swapped.loc[::2, votes] = data.table.loc[::2, votes[::-1]].to_numpy()
+    assert not swapped.equals(data.table)
+    write_manifest(data.with_table(swapped), tmp_path / "b.csv")
+    plan = tiny_plan(factors={"grader": ["ce"], "mixer": ["dismix"], "seed": [0]}, phantoms={})
+    found = {}
+    for ranks in ("majority", "consensus"):
+        chosen = change_plan(plan, {"mixers.dismix.ranks": ranks})
+        found[ranks] = {
+            ids(resolve(chosen, BenchFolder(tmp_path / "bench"), {"d": place}))[0]
+            for place in (tmp_path / "a", tmp_path / "b.csv")
+        }
+    assert len(found["majority"]) == 1
+    assert len(found["consensus"]) == 2
+    # The generator is shared all the same, and each run pairs by its own annotators.
+    bench = BenchFolder(tmp_path / "bench")
+    chosen = change_plan(plan, {"mixers.dismix.ranks": "consensus"})
+    study = resolve(chosen, bench, {"d": tmp_path / "a"})
+    assert run_study(study, bench, cpu=True).done == 1
+    store = json.loads((bench.generator_dir(study.runs[0].generator) / "done.json").read_text())
+    for place in (tmp_path / "a", tmp_path / "b.csv"):
+        run = resolve(chosen, bench, {"d": place}).runs[0]
+        engine = WARM.engine(
+            bench, run.generator, store["store"], torch.device("cpu"), False, votes_of=run.data
+        )
+        own = consensus_ranks(read_manifest(place).split("train"))
+        assert engine.store.consensus.tolist() == own.tolist()
+
+
+def test_a_law_of_one_rank_is_no_grade(graded, tmp_path):
+    data = read_manifest(graded)
+    table = data.table.copy()
+    for rank in range(data.num_ranks):
+        table[f"prob_{rank}"] = (table["grade"] == rank).astype(float)
+    law = make_manifest(table.drop(columns="grade"), data.meta, data.root)
+    assert law.target().probs.tolist() == data.target().probs.tolist()
+    assert content_digest(law) != content_digest(data)
+
+
+def test_editors_are_told_apart_by_what_they_are(tmp_path):
+    for name, text in (("a", "{}"), ("b", "{}"), ("c", '{"steps": 9}')):
+        (tmp_path / name / "pipe").mkdir(parents=True)
+        (tmp_path / name / "pipe" / "model_index.json").write_text(text)
+    first, same, other = (
+        _pathless({"editor": str(tmp_path / name / "pipe")})["editor"] for name in "abc"
+    )
+    assert first == same
+    assert first != other
+    assert first.startswith("pipe ")
+    assert _pathless({"editor": "org/pipe"}) == {"editor": "pipe"}
+
+
+def test_conditions_that_change_nothing_are_told(graded, tmp_path):
+    few = read_manifest(graded)
+    keep = few.table.groupby(["split", "grade"]).head(4).reset_index(drop=True)
+    write_manifest(few.with_table(keep), graded / "few.csv")
+    plan = tiny_plan(
+        factors={"grader": ["ce"], "mixer": ["none"], "scarcity": [1.0, 0.1]}, phantoms={}
+    )
+    said = "'mine' with scarcity 0.1 is the same as with scarcity 1.0, and is run and shown as that"
+    with pytest.warns(UserWarning, match=said):
+        study = resolve(plan, BenchFolder(tmp_path), {"mine": graded / "few.csv"})
+    assert len(study.runs) == 1

@@ -7,7 +7,7 @@ import torch
 from tests.bench.study import lasting, tiny_plan, tiny_study
 
 import dismix
-from dismix.bench.artifacts import _refuse_leak
+from dismix.bench.artifacts import refuse_leak
 from dismix.bench.folder import BenchFolder
 from dismix.bench.resolve import resolve
 from dismix.bench.runner import _jobs, note_plan, run_study
@@ -210,12 +210,52 @@ def test_a_given_generator_is_used_unless_it_saw_held_out_images(smoke, tmp_path
     (given / "run.json").write_text(json.dumps(changed))
     leaked = pytest.raises(DisMixError, match=r"was trained on (29|30) images")
     with pytest.warns(UserWarning, match="are not here: nobody can tell"), leaked:
-        _refuse_leak(given, data["mine"])
+        refuse_leak(given, data["mine"])
     # What a run wrote down needs neither list nor images of its own.
     seen = content_digests(full.split("test").image_paths[:3], default_cache_dir())
     write_trained_on(given, seen)
     with pytest.raises(DisMixError, match="was trained on 3 images"):
-        _refuse_leak(given, data["mine"])
+        refuse_leak(given, data["mine"])
+
+
+def test_data_that_share_a_given_generator_are_looked_at_each_for_itself(smoke, tmp_path):
+    known, done = smoke
+    (name,) = known.generators
+    given = tmp_path / "given"
+    shutil.copytree(done.generator_dir(name), given, ignore=shutil.ignore_patterns("latents"))
+    full = read_manifest(done.manifest_dir(known.generators[name].data) / FULL)
+    test = full.table.index[full.table["split"] == "test"]
+    kept, other = full.table.drop(index=test[:4]), full.table.drop(index=test[4:])
+    data = {"clean": tmp_path / "clean.csv", "leaky": tmp_path / "leaky.csv"}
+    write_manifest(full.with_table(kept.reset_index(drop=True)), data["clean"])
+    write_manifest(full.with_table(other.reset_index(drop=True)), data["leaky"])
+    seen = [*read_manifest(data["clean"]).split("train").image_paths]
+    seen += read_manifest(data["leaky"]).split("test").image_paths
+    write_trained_on(given, content_digests(seen, default_cache_dir()))
+    plan = tiny_plan(factors={"grader": ["ce"], "mixer": ["dismix"], "seed": [0]})
+    # Whichever comes first, in one folder: the same training part, so the same generator.
+    for place, order in enumerate((["clean", "leaky"], ["leaky", "clean"])):
+        bench, ids = BenchFolder(tmp_path / f"bench{place}"), set()
+        for which in order:
+            study = resolve(plan, bench, {which: data[which]}, {which: given})
+            ids |= {*study.generators}
+            found = run_study(study, bench, cpu=True)
+            assert (found.done, found.failed) == ((1, 0) if which == "clean" else (0, 1))
+            if which == "leaky":
+                assert "was trained on 4 images that runs validate or test on" in found.errors[0]
+        assert len(ids) == 1
+
+
+def test_details_are_found_where_the_folder_was_moved(tmp_path):
+    factors = {"grader": ["ce"], "mixer": ["dismix"], "seed": [0]}
+    study, bench = tiny_study(tmp_path / "bench", factors=factors)
+    assert run_study(study, bench, cpu=True).done == 1
+    moved = tmp_path / "moved"
+    shutil.move(bench.root, moved)
+    detailed = tiny_plan(factors=factors, mixers={"dismix": {"detail": 0.5}})
+    other = BenchFolder(moved)
+    found = run_study(resolve(detailed, other), other, cpu=True)
+    assert (found.done, found.failed) == (1, 0), found.errors
 
 
 def test_no_run_starts_that_would_not_end_in_time(tmp_path):
@@ -404,9 +444,9 @@ def test_generators_are_runs_too(tmp_path):
     assert record["factors"]["ablation"] == "no_reversal"
     assert 0 <= record["metrics"]["z_n_linear_accuracy"] <= 1
     assert record["config"]["generator"]["recipe"]["reversal"] == 0
-    # Another plan may ask for a longer judge.
+    # Another plan may ask for a longer judge, or one of larger pictures.
     assert [path.stem for path in (bench.root / "judges").glob("*.safetensors")] == [
-        f"{study.runs[0].data}-1"
+        f"{study.runs[0].data}-32px-1"
     ]
 
 

@@ -1,9 +1,15 @@
 import pytest
+import torch
 
+from dismix.data.manifest import read_manifest
+from dismix.data.phantom import PhantomSpec, build_phantom
 from dismix.errors import DisMixError
+from dismix.generator.images import load_split
+from dismix.generator.judge import train_judge
 from dismix.study.budget import Speed, choose, expected
 from dismix.study.choices import Choices, Settled, settle
 from dismix.study.planning import study_plan
+from dismix.study.speed import _Ticks
 
 CPU = Settled("cpu", "tiny", "tiny", 64)
 SPEED = Speed(0.0005, 0.001, 0.03, 0.02, 0.002, "a machine")
@@ -67,6 +73,10 @@ def test_wrong_choices_are_one_line():
         ({"changes": {"grader": "cloc"}}, "'grader' is fixed by a study; use --grader"),
         ({"changes": {"seed": "0,1"}}, "use --repeats"),
         ({"changes": {"fold": "1/5"}}, "use --folds"),
+        # What is announced, estimated and warned of hangs on these.
+        ({"changes": {"epochs": "3"}}, "use --epochs"),
+        ({"changes": {"generator.epochs": "1"}}, "use --generator-epochs"),
+        ({"changes": {"backbone": "tiny"}}, "use --backbone"),
         *(({"changes": {name: "x"}}, "`dismix bench run` takes it")
           for name in ("mixer", "labels", "p", "variability", "scarcity", "policies", "ablation")),
     ):  # fmt: skip
@@ -85,3 +95,17 @@ def test_a_gpu_without_weights_gets_tiny_networks_and_says_so(monkeypatch, tmp_p
         (tmp_path / f"{name}.safetensors").touch()
     found = settle(Choices())
     assert (found.arch, found.backbone, found.size, found.notes) == ("light", "vgg16", 256, ())
+
+
+def test_a_judge_is_not_taken_for_a_training(tmp_path):
+    ticks = _Ticks(None)
+    for stage in ("training | ce", "generator training", "teaching the judge", "training | ce"):
+        for done in (1, 2, 3):
+            ticks(stage, done, 3)
+    assert len(ticks.runs) == 3
+    told = []
+    build_phantom(PhantomSpec(train=12, val=0, test=0, size=32), tmp_path)
+    split = load_split(read_manifest(tmp_path), "train", 32, device=torch.device("cpu"))
+    train_judge(split, torch.device("cpu"), epochs=1, kind="conv",
+                progress=lambda stage, *_: told.append(stage))  # fmt: skip
+    assert {*told} == {"teaching the judge"}

@@ -5,6 +5,7 @@ one derivation; so are the codes that mixing partners come from. A generator tha
 ``failed.json``, so that the runs that need it fail at once instead of training it again.
 """
 
+import functools
 import json
 import shutil
 import traceback
@@ -74,6 +75,30 @@ def ensure_generator(
         atomic.write_json(run / DONE, done)
         folder.note("generator done", name)
         return done
+
+
+def generator_of(
+    folder: BenchFolder, job: Mapping[str, Any], progress: Progress | None = None
+) -> dict[str, Any] | None:
+    """Return what `ensure_generator` does for a run's generator, None for a run without.
+
+    Data sets that share their training part share a given generator, but not what they test on;
+    so whether it saw too much is asked for each of them, and is no failure of the generator.
+
+    Args:
+        folder: The benchmark's folder.
+        job: {"spec": a `RunSpec`, "generator": a `GeneratorSpec` or None, "cpu"}.
+        progress: Called while it trains.
+
+    Raises:
+        DisMixError: It failed, or was trained on images that this run validates or tests on.
+    """
+    spec = job["generator"]
+    if spec is None:
+        return None
+    if "given" in spec["local"]:
+        refuse_leak(Path(spec["local"]["given"]), folder.manifest_dir(job["spec"]["data"]))
+    return ensure_generator(folder, spec, cpu=bool(job["cpu"]), progress=progress)
 
 
 def keep_lost(folder: BenchFolder, name: str, reason: str) -> bool:
@@ -158,27 +183,42 @@ def _named(progress: Progress | None) -> Progress | None:
 
 
 def _copy_given(given: Path, run: Path, data: Path) -> None:
-    """Copy a user's generator, so that nothing is written beside it; refuse one that saw too much.
+    """Copy a user's generator, so that nothing is written beside it.
 
     Raises:
-        DisMixError: It was trained on validation or test images of these data, on other ranks, or
-            on images that were read in another way.
+        DisMixError: It was trained on other ranks, or on images that were read in another way.
     """
     from dismix.generator.model import CONFIG_FILE, WEIGHTS_FILE
     from dismix.generator.reading import require_same_reading, run_reading
     from dismix.generator.run_file import require_same_ranks
+    from dismix.generator.trained_on import FILE as SEEN
 
-    _refuse_leak(given, data)
     manifest = read_manifest(data / FULL)
     require_same_ranks(given, manifest)
     require_same_reading(run_reading(given), manifest)
-    for name in (CONFIG_FILE, WEIGHTS_FILE):
+    kept = [SEEN] if (given / SEEN).is_file() else []
+    for name in (CONFIG_FILE, WEIGHTS_FILE, *kept):
         with atomic.replacing(run / name) as temporary:
             shutil.copyfile(given / name, temporary)
     atomic.write_json(run / "run.json", {"manifest": str(data / TRAINING), "given": given.name})
 
 
-def _refuse_leak(given: Path, data: Path) -> None:
+def refuse_leak(given: Path, data: Path) -> None:
+    """Refuse a given generator that was trained on images which runs validate or test on.
+
+    Args:
+        given: Its run folder.
+        data: Folder of the derived data of a run.
+    """
+    from dismix.generator.trained_on import FILE as SEEN
+
+    files = [given / "run.json", given / SEEN]
+    _refuse_leak(given, data, tuple(f.stat().st_mtime_ns for f in files if f.is_file()))
+
+
+@functools.lru_cache(maxsize=256)
+def _refuse_leak(given: Path, data: Path, _changed: tuple[int, ...]) -> None:
+    """Look once for many runs, and again when the generator's own files have changed."""
     from dismix.generator.run_file import manifest_of
     from dismix.generator.trained_on import read_trained_on
 

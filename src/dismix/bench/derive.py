@@ -158,11 +158,20 @@ def content_digest(manifest: Manifest) -> str:
 
     It does not depend on paths or names.
     """
+    target = manifest.target()
     parts = [
         _image_digests(manifest), manifest.table["split"].tolist(),
-        _numbers(manifest.target().probs.numpy()), _meta(manifest),
+        _numbers(target.probs.numpy()), _meta(manifest),
     ]  # fmt: skip
+    if not bool(target.clean.all()):
+        # A law of one rank is no grade: some graders compare with graded images only.
+        parts.append(target.clean.tolist())
     return sha(parts)
+
+
+def votes_digest(manifest: Manifest) -> str:
+    """Return the digest of who voted what, which a consensus of annotators depends on."""
+    return sha(_numbers(manifest.votes))
 
 
 def sha(value: Any) -> str:

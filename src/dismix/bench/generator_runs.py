@@ -6,12 +6,13 @@ from typing import Any
 
 import torch
 
-from dismix.bench.artifacts import ensure_generator
+from dismix.bench.artifacts import generator_of
 from dismix.bench.clock import Clock
 from dismix.bench.folder import BenchFolder
 from dismix.bench.memory import PeakMemory
 from dismix.bench.sources import FULL
 from dismix.generator.evaluation import evaluate_generator
+from dismix.generator.model import Generator
 from dismix.progress import Progress
 
 _SHORT = {"ordinal": "z_o", "nonordinal": "z_n"}
@@ -30,10 +31,12 @@ def run_generator(
     spec, cpu = job["spec"], bool(job["cpu"])
     device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
     peak = PeakMemory(device)
-    shared = ensure_generator(folder, job["generator"], cpu=cpu, progress=progress)
+    shared = generator_of(folder, job, progress)
+    assert shared is not None
     clock = Clock(folder.work_dir(spec["id"]) / "clock.json")
     epochs = spec["local"].get("judge_epochs")
-    judge = judge_file(folder, spec["data"], epochs)
+    size = Generator.load(folder.generator_dir(spec["generator"])).image_size
+    judge = judge_file(folder, spec["data"], size, epochs)
     with folder.lock(f"judge-{judge.stem}"):
         found = evaluate_generator(
             folder.generator_dir(spec["generator"]),
@@ -49,21 +52,23 @@ def run_generator(
     }  # fmt: skip
 
 
-def judge_file(folder: BenchFolder, data: str, epochs: int | None) -> Path:
-    """Return where the judge of some data lies, the same for all generators of these data.
+def judge_file(folder: BenchFolder, data: str, size: int, epochs: int | None = None) -> Path:
+    """Return where the judge of some data lies, the same for all generators of that size.
 
-    Readings of two judges cannot be compared; judges of another length are others.
+    Readings of two judges cannot be compared; judges of another size, and so perhaps another
+    kind, or of another length are others.
 
     Args:
         folder: The benchmark's folder.
         data: Key of the derived data.
+        size: Pixels a side of the pictures that it reads.
         epochs: Passes of its training; None is by the number of images.
 
     Example:
-        >>> judge_file(BenchFolder("b"), "d", None).name, judge_file(BenchFolder("b"), "d", 3).name
-        ('d.safetensors', 'd-3.safetensors')
+        >>> [judge_file(BenchFolder("b"), "d", 64, epochs).name for epochs in (None, 3)]
+        ['d-64px.safetensors', 'd-64px-3.safetensors']
     """
-    name = data if epochs is None else f"{data}-{epochs}"
+    name = f"{data}-{size}px" + ("" if epochs is None else f"-{epochs}")
     return folder.root / "judges" / f"{name}.safetensors"
 
 

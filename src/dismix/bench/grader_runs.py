@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from dismix.bench.artifacts import ensure_generator
+from dismix.bench.artifacts import generator_of
 from dismix.bench.clock import Clock
 from dismix.bench.folder import BenchFolder
 from dismix.bench.memory import PeakMemory
@@ -44,9 +44,7 @@ def run_grader(
         progress: Called while it trains.
     """
     spec, cpu = job["spec"], bool(job["cpu"])
-    shared = None
-    if job["generator"] is not None:
-        shared = ensure_generator(folder, job["generator"], cpu=cpu, progress=progress)
+    shared = generator_of(folder, job, progress)
     run, accelerator = folder.work_dir(spec["id"]), make_accelerator(cpu=cpu)
     settings = settings_of(spec["local"]["settings"])
     data = warm.manifest(folder, spec["data"])

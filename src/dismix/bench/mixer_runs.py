@@ -11,6 +11,7 @@ import torch
 
 from dismix.bench.folder import BenchFolder
 from dismix.bench.generator_runs import judge_file
+from dismix.bench.sources import TRAINING
 from dismix.bench.warm import Warm
 from dismix.generator.judge import Judge, ready_judge
 from dismix.graders.start_run import make_mixer
@@ -56,24 +57,30 @@ def shared_mixing(
         return None
     options = spec["local"]["options"]
     if options.get("detail"):
-        # Not every run wants them, and they are as large as the images.
+        # Not every run wants them, and they are as large as the images. The manifest is named:
+        # the generator knows it by a path, and the folder may have been moved.
         run = folder.generator_dir(spec["generator"])
-        warm.keep("details", run, lambda: encode_split(run, device=device, details=True))
+        manifest = folder.manifest_dir(spec["data"]) / TRAINING
+        warm.keep("details", run, lambda: encode_split(run, manifest, device=device, details=True))
     compiled = bool(options.get("compiled", False))
-    engine = warm.engine(folder, spec["generator"], str(shared["store"]), device, compiled)
+    engine = warm.engine(
+        folder, spec["generator"], str(shared["store"]), device, compiled,
+        votes_of=spec["data"] if options.get("ranks") == "consensus" else None,
+    )  # fmt: skip
     if options.get("alike", 1) > 1:
         _ = engine.likeness
     if "judge" in options or not reads_mixes(options):
         return SharedMixing(engine, None)
     # It reads the generator's pictures, whose size need not be the grader's.
-    size, file = engine.model.image_size, judge_file(folder, spec["data"], None)
+    size = engine.model.image_size
+    file = judge_file(folder, spec["data"], size)
 
     def train() -> Judge:
         with folder.lock(f"judge-{file.stem}"):
             images = warm.images(folder, spec["data"], "train", size, device, progress)
             return ready_judge(file, images, size, progress=progress)
 
-    return SharedMixing(engine, warm.keep("judges", (str(file), size, str(device)), train))
+    return SharedMixing(engine, warm.keep("judges", (str(file), str(device)), train))
 
 
 def build_mixer(spec: Mapping[str, Any], num_ranks: int, shared: SharedMixing | None) -> Any:

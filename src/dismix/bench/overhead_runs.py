@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dismix.bench.artifacts import ensure_generator
+from dismix.bench.artifacts import generator_of
 from dismix.bench.folder import BenchFolder
 from dismix.bench.grader_runs import build_grader, settings_of
 from dismix.bench.memory import PeakMemory
@@ -42,11 +42,8 @@ def run_overhead(
         warm: What this process keeps between runs.
         progress: Called after each round.
     """
-    spec, start = job["spec"], time.perf_counter()
-    shared = None
-    if job["generator"] is not None:
-        shared = ensure_generator(folder, job["generator"], cpu=job["cpu"], progress=progress)
-        start = time.perf_counter()
+    spec, shared = job["spec"], generator_of(folder, job, progress)
+    start = time.perf_counter()
     accelerator = make_accelerator(cpu=bool(job["cpu"]))
     peak = PeakMemory(accelerator.device)
     data = warm.manifest(folder, spec["data"])

@@ -1,6 +1,7 @@
 """From a plan and data to runs: every setting settled, every run named by its content."""
 
 import functools
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -71,8 +72,24 @@ def resolve(
             raise DisMixError(
                 error.problem, file=plan.path or plan.name, column=error.column, cure=error.cure
             ) from error
-        runs.setdefault(spec.id, spec)
+        if runs.setdefault(spec.id, spec) is not spec:
+            _warn_of_twin(runs[spec.id], spec)
     return Study(plan.name, plan.title, tuple(runs.values()), maker.generators, maker.data, absent)
+
+
+def _warn_of_twin(first: RunSpec, second: RunSpec) -> None:
+    """Say that two cells of a plan ask for the same training, which is run and shown once."""
+    apart = [name for name, value in second.factors.items() if first.factors.get(name) != value]
+    if apart:
+        ours, theirs = (
+            ", ".join(f"{name} {run.factors.get(name)}" for name in apart)
+            for run in (second, first)
+        )
+        warnings.warn(
+            f"'{second.factors.get('data')}' with {ours} is the same as with {theirs}, and is run"
+            " and shown as that",
+            stacklevel=3,
+        )
 
 
 class _Maker:
@@ -144,6 +161,8 @@ class _Maker:
             "generator": None if generator is None else generator.id, "seed": cell["seed"],
             **timing,
         }  # fmt: skip
+        if options.get("ranks") == "consensus":
+            parts["votes"] = data.votes
         config = {
             **{k: v for k, v in parts.items() if k not in ("format", "kind")},
             "data": _described(data),
@@ -216,12 +235,26 @@ def mixer_options(
 def _pathless(options: Mapping[str, Any]) -> dict[str, Any]:
     found = {k: v for k, v in options.items() if k not in _PLACES}
     if "editor" in found:
-        found["editor"] = Path(str(found["editor"])).name
+        found["editor"] = _editor(Path(str(found["editor"])))
     judge = Path(str(found.get("judge", "")))
     if judge.is_file():
         # Which mixes are kept depends on what it has learned, not on where it lies.
         found["judge"] = digest_of(judge)
     return found
+
+
+def _editor(place: Path) -> str:
+    """Return what tells an editor of pictures from another, wherever it lies.
+
+    Its name, and for a pipeline's folder its settings and the sizes of its files: the weights
+    themselves are gigabytes.
+    """
+    if not place.is_dir():
+        return place.name
+    files = sorted(path for path in place.rglob("*") if path.is_file())
+    parts = [(path.relative_to(place).as_posix(), path.stat().st_size) for path in files]
+    texts = [path.read_text(encoding="utf-8") for path in files if path.suffix == ".json"]
+    return f"{place.name} {short_id({'files': parts, 'settings': texts})}"
 
 
 def backbone_weights(settings: TrainSettings) -> tuple[Path | None, str | None]:

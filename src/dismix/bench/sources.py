@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dismix import atomic
-from dismix.bench.derive import content_digest, derive, sha, source_digest
+from dismix.bench.derive import content_digest, derive, sha, source_digest, votes_digest
 from dismix.bench.folder import BenchFolder
 from dismix.bench.plan import Plan
 from dismix.bench.specs import DataSpec
@@ -86,6 +86,8 @@ class Derivations:
             self._known[key] = DataSpec(
                 key, name, facts["content"], facts["training"], facts["counts"],
                 tuple(facts["ranks"]), facts["grey"], dict(how), self._digests[name],
+                # Folders of before do not tell.
+                facts.get("votes", ""),
             )  # fmt: skip
         return self._known[key]
 
@@ -114,6 +116,7 @@ def _described(made: Manifest, training: Manifest, how: Mapping[str, Any]) -> di
     splits = made.table["split"].value_counts()
     return {
         "content": content_digest(made), "training": content_digest(training),
+        "votes": votes_digest(made),
         "counts": {s: int(splits.get(s, 0)) for s in ("train", "val", "test")},
         "ranks": [*made.meta.ranks], "grey": made.meta.grey, "how": dict(how),
         "notes": made.meta.notes,

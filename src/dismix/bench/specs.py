@@ -22,6 +22,7 @@ class DataSpec:
         grey: Whether images have one channel.
         how: The derivation.
         source: Digest of what they were derived from.
+        votes: Digest of who voted what; content has their shares alone.
     """
 
     key: str
@@ -33,6 +34,7 @@ class DataSpec:
     grey: bool
     how: Mapping[str, Any]
     source: str
+    votes: str = ""
 
 
 @dataclass(frozen=True)

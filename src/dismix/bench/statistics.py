@@ -71,8 +71,8 @@ def signed_rank(differences: ArrayLike, *, ties: Ties = "respected") -> SignedRa
         differences: Better is positive; zeros are left out (Wilcoxon's own rule).
         ties: "respected" gives equal differences their mean rank and takes p from the exact law
             given these ranks. "as_computed" is `scipy.stats.wilcoxon` on the differences as the
-            computer subtracted them: 0.58 - 0.57 and 0.05 - 0.04 are then not equal, and the
-            normal law is used when there are zeros. It is how the paper's p was found.
+            computer subtracted them: 0.58 - 0.57 and 0.05 - 0.04 are then not equal; which law
+            it takes where there are zeros is its own choice. It is how the paper's p was found.
 
     Example:
         >>> found = signed_rank([2.0, 1.0, 3.0, -1.0, 4.0])

@@ -6,7 +6,6 @@ A hundred short runs in one process then cost their training and little else.
 import copy
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -16,6 +15,7 @@ from dismix.bench.sources import FULL
 from dismix.data.manifest import Manifest, read_manifest
 from dismix.generator.images import SplitImages, load_split
 from dismix.graders.backbones import Backbone, create_backbone
+from dismix.mixing.encoding import consensus_ranks
 from dismix.mixing.engine import MixEngine
 from dismix.mixing.latents import FOLDER
 from dismix.progress import Progress
@@ -83,17 +83,36 @@ class Warm:
         return copy.deepcopy(first)
 
     def engine(
-        self, folder: BenchFolder, name: str, store: str, device: torch.device, compiled: bool
+        self,
+        folder: BenchFolder,
+        name: str,
+        store: str,
+        device: torch.device,
+        compiled: bool,
+        *,
+        votes_of: str | None = None,
     ) -> MixEngine:
-        """Return a shared generator with its codes, open."""
+        """Return a shared generator with its codes, open.
+
+        Args:
+            folder: The benchmark's folder.
+            name: Id of the generator.
+            store: Name of the folder of its codes.
+            device: Where to mix.
+            compiled: Compile the decoder.
+            votes_of: Key of the derived data whose votes decide the consensus. Data with the same
+                shares of votes share generator and codes, whoever of the annotators voted what.
+        """
         run = folder.generator_dir(name)
-        return self.keep(
-            "engines",
-            (str(run), str(device), compiled),
-            lambda: MixEngine.load(
-                run, Path(run) / FOLDER / store, device=device, compiled=compiled
-            ),
-        )
+
+        def load() -> MixEngine:
+            made = MixEngine.load(run, run / FOLDER / store, device=device, compiled=compiled)
+            if votes_of is not None:
+                rows = self.manifest(folder, votes_of).split("train")
+                made.store.consensus = torch.from_numpy(consensus_ranks(rows))
+            return made
+
+        return self.keep("engines", (str(run), str(device), compiled, votes_of), load)
 
     def provenance(self) -> dict[str, Any]:
         """Return commit, versions and hardware, found once, with the present time."""

@@ -290,4 +290,5 @@ def _learn(
             optimizer.step()
             schedule.step()
             if progress is not None:
-                progress("training the judge", epoch * len(batches) + step, total)
+                # Not "training", by which a study tells the steps of generators and graders.
+                progress("teaching the judge", epoch * len(batches) + step, total)

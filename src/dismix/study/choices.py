@@ -127,9 +127,13 @@ def _refuse_factors(changes: Mapping[str, str]) -> None:
     """Refuse to change what a study itself compares or repeats: it could not be analysed."""
     from dismix.bench.plan_checks import DEFAULTS
 
-    own = {"grader": "--grader", "seed": "--repeats", "fold": "--folds"}
+    own = {
+        "grader": "--grader", "seed": "--repeats", "fold": "--folds", "epochs": "--epochs",
+        "generator.epochs": "--generator-epochs", "backbone": "--backbone", "size": "--size",
+        "generator.arch": "--arch", "generator.size": "--size",
+    }  # fmt: skip
     for name in changes:
-        if name in DEFAULTS:
+        if name in DEFAULTS or name in own:
             instead = f"use {own[name]}" if name in own else "`dismix bench run` takes it"
             raise DisMixError(
                 f"'{name}' is fixed by a study", column="--set",

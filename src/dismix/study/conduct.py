@@ -193,7 +193,10 @@ def _planned(
         prepared.choices, prepared.settled, prepared.budget, votes=prepared.intake.votes,
         speed=prepared.speed,
     )  # fmt: skip
-    return plan, resolved(plan, folder, output / DATA, prepared.name, progress)
+    with folder.lock("prepare"):
+        # Another command may have written other images here since.
+        write_manifest(prepared.intake.manifest, output / DATA)
+        return plan, resolved(plan, folder, output / DATA, prepared.name, progress)
 
 
 def _announced(prepared: Prepared, study: Study, folder: BenchFolder) -> str:
