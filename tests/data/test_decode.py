@@ -78,6 +78,31 @@ def test_16_bit_with_12_in_use() -> None:
     assert decode_image(data, bits=12, channels=3).shape == (1, 4, 3)
 
 
+def deep_colour_png() -> bytes:
+    """A PNG of one pixel, 16 bits a channel, which Pillow cannot write."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
+
+    head = struct.pack(">IIBBBBB", 1, 1, 16, 2, 0, 0, 0)
+    row = b"\0" + struct.pack(">3H", 4095, 2048, 0)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        chunk(*part) for part in ((b"IHDR", head), (b"IDAT", zlib.compress(row)), (b"IEND", b""))
+    )
+
+
+def test_16_bit_colour_has_8_bits_and_no_other_scale() -> None:
+    data = deep_colour_png()
+    assert decode_image(data)[0, 0].tolist() == [15, 8, 0]
+    with pytest.raises(DisMixError, match=r"16-bit colour.*bits=12 cannot scale it; export all"):
+        decode_image(data, bits=12)
+    # Colour of 8 bits has nothing to be scaled.
+    plain = encoded(Image.new("RGB", (1, 1), (9, 8, 7)), "PNG")
+    assert decode_image(plain, bits=12)[0, 0].tolist() == [9, 8, 7]
+
+
 def test_16_bit_tiff_of_either_byte_order_and_polarity() -> None:
     values = np.array([[0, 257 * 7], [257 * 99, 65535]], np.uint16)
     entries = [

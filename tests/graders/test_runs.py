@@ -808,3 +808,15 @@ def test_help_says_from_where_predicted_grades_count(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     _, out, _ = command(capsys, "predict", "--help")
     assert "Grades and ranks count from 0" in " ".join(out.split())
+
+
+def test_folders_are_graded_with_links_and_unread_kinds_are_listed(run, manifest, tmp_path):
+    folder, other = tmp_path / "new", tmp_path / "other"
+    for place, name in ((folder, "a.png"), (other, "b.png")):
+        place.mkdir()
+        shutil.copy(read_manifest(manifest).image_paths[0], place / name)
+    (folder / "c.gif").write_bytes(b"GIF89a")
+    (folder / "link").symlink_to(other)
+    found = predict_files(Grader.load(run), [folder])
+    assert [Path(p.image).name for p in found.found] == ["a.png", "b.png"]
+    assert [Path(path).name for path, _ in found.skipped] == ["c.gif"]

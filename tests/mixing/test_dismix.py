@@ -362,7 +362,17 @@ def test_mistakes_are_one_line(toy_run, tmp_path):
             coloured(images, target.hard, rows=given)
     with pytest.raises(DisMixError, match=r"flips is 0\.5; give two chances"):
         DisMix.load(toy_run, flips=0.5)
-    for wrong in ({"pool": 2.5}, {"pool": -1}, {"pool": None}, {"pool": 4, "reuse": 0}):
+    for wrong, said in (
+        ({"pool": 2.5}, "'pool': 2.5 is no whole number"),
+        ({"alike": 2.5}, "'alike': 2.5 is no whole number; give one, such as 1"),
+        ({"reach": "0.5"}, "'reach': '0.5' is no number; give one, such as 1.0"),
+        ({"p": "x"}, "'p': 'x' is no number; give one, such as 0.5"),
+    ):
+        with pytest.raises(DisMixError, match=said):
+            DisMix.load(toy_run, **wrong)
+        with pytest.raises(DisMixError, match=said):
+            create_mixer("dismix", 5, run=toy_run, **wrong)
+    for wrong in ({"pool": -1}, {"pool": None}, {"pool": 4, "reuse": 0}):
         with pytest.raises(DisMixError, match=r"a pool of .* give whole numbers above 0"):
             DisMix.load(toy_run, **wrong)
     with pytest.raises(DisMixError, match="not the random state of a dismix mixer"):

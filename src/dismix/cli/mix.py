@@ -103,7 +103,11 @@ def write(
         int, typer.Option(help="Partners to draw, for the one that looks most alike.", min=1)
     ] = 1,
     reach: Annotated[
-        float, typer.Option(help="Largest share of the partner; below 1 mixes stay near an image.")
+        float,
+        typer.Option(
+            help="Largest share of the partner in what is interpolated; below 1 all else is the"
+            " anchor's (order_swap stays as it is)."
+        ),
     ] = 1.0,
     originals: Annotated[bool, typer.Option(help="List the original images too.")] = False,
     manifest: Data = None,

@@ -6,6 +6,7 @@ JPEG, PNG, WebP, TIFF and BMP are read by Pillow, DICOM by :mod:`dismix.data.dic
 * The EXIF orientation is applied; colour profiles are not.
 * 16-bit grey maps 0..65535 to 0..255, whatever the image holds, so that equal values stay
   equal from image to image. ``bits=12`` maps 0..4095 instead (larger values become white).
+  16-bit colour is read in its upper 8 bits, so other ``bits`` are refused for it.
 * Floating-point pixels map 0..1 to 0..255, NaN and infinities to 0. Others, and whole numbers
   outside 0..65535, are refused: stretched by its own extremes, each image would get a scale of
   its own, and equal values would differ from image to image.
@@ -212,6 +213,12 @@ def _decode_pillow(
             raise several(name, pages, "pages" if image.format == "TIFF" else "frames")
         if near_size is not None:
             image.draft(None, (near_size * _REDUCING_GAP,) * 2)
+        if bits != 16 and _deep_colour(image, stream):
+            raise DisMixError(
+                f"holds 16-bit colour, of which only the upper 8 bits are read: bits={bits} cannot"
+                " scale it",
+                file=name, cure=f"export all images in 8 bits by one scale, {SKIP}",
+            )  # fmt: skip
         # White-is-zero TIFFs: Pillow inverts 8-bit ones only. Asked for before the tags go.
         white_is_zero = getattr(image, "tag_v2", {}).get(262) == 0
         image.load()
@@ -220,6 +227,22 @@ def _decode_pillow(
             values = _to_8_bits(np.asarray(image), bits, name)
             return 255 - values if white_is_zero and image.mode != "F" else values
         return np.asarray(_flattened(image, name))
+
+
+def _deep_colour(image: Image.Image, stream: Stream) -> bool:
+    """Return whether a file has more than one channel of more than 8 bits; Pillow hides it."""
+    if image.format == "TIFF":
+        found = getattr(image, "tag_v2", {}).get(258, (8,))
+        depths = found if isinstance(found, tuple) else (found,)
+        return len(depths) >= 3 and max(depths) > 8
+    if image.format != "PNG":
+        return False
+    place = stream.tell()
+    stream.seek(24)
+    depth, colour = stream.read(2)
+    stream.seek(place)
+    # Colour type: 2 is RGB, 6 RGB with transparency.
+    return depth > 8 and colour in (2, 6)
 
 
 def _flattened(image: Image.Image, name: str) -> Image.Image:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dismix.data.decode import Channels, Fit
 from dismix.data.encodings import refuse_undecodable
 from dismix.data.manifest import Manifest
-from dismix.data.sources.base import images_below
+from dismix.data.sources.walking import images_below
 from dismix.data.store_settings import StoreSettings, load_image
 from dismix.data.transforms import equalize
 from dismix.errors import DisMixError
@@ -146,7 +146,8 @@ def expand_paths(paths: Iterable[str | Path]) -> list[Path]:
             refuse_undecodable([str(path)])
             files.append(path)
             continue
-        below = images_below(path)
+        # Pictures of kinds that are not read are listed as such, not passed over.
+        below = images_below(path, unread=True)
         if not below:
             raise DisMixError("holds no images", file=path, cure="give files or another folder")
         files += below

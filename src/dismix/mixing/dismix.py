@@ -62,8 +62,9 @@ class DisMix(Mixer):
         alike: Partners drawn for a mix, of which the one that looks most like the anchor is taken
             (`dismix.mixing.likeness`); 1 takes any, as the paper does, and so do anchors without
             ``rows``.
-        reach: Largest share of the partner in what is interpolated; below 1 a mix stays near its
-            anchor, whose all else is (`dismix.mixing.policy_draws`). 1 is the paper's.
+        reach: Largest share of the partner in what is interpolated; below 1 all else is the
+            anchor's, so a mix stays near it. ``order_swap`` interpolates nothing and is the same
+            whatever the reach. 1 is the paper's.
         turn: Flip and rotate mixes made from stored codes.
         flips: Chances of horizontal and vertical flips.
         max_degrees: Rotations stay strictly below.

@@ -1,6 +1,6 @@
 """All mixers by name, with their paper, cost and needs; importing this loads no torch."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import signature
@@ -135,24 +135,43 @@ def create_mixer(name: str, num_ranks: int | None = None, **options: Any) -> "Mi
         ) from error
 
 
-def check_options(name: str, options: Iterable[str]) -> None:
-    """Raise for the first option that a mixer does not have, and offer near ones."""
+def check_options(name: str, options: Mapping[str, Any]) -> None:
+    """Raise for the first option that a mixer does not have, or whose value is no number there.
+
+    Example:
+        >>> check_options("mixup", {"alpha": "much"})
+        Traceback (most recent call last):
+        dismix.errors.DisMixError: setting 'alpha': 'much' is no number; give one, such as 1.0
+    """
     known = _options(MIXERS[name].load())
-    for option in options:
+    for option, value in options.items():
         if option not in known:
             raise DisMixError(
-                f"the mixer '{name}' has no option '{option}'", cure=near_names(option, known)
+                f"the mixer '{name}' has no option '{option}'", cure=near_names(option, [*known])
+            )
+        usual = known[option]
+        if isinstance(usual, bool) or not isinstance(usual, int | float):
+            continue
+        if isinstance(value, str):
+            raise DisMixError(
+                f"{value!r} is no number", column=option, cure=f"give one, such as {usual}"
+            )
+        if isinstance(usual, int) and isinstance(value, float) and value != int(value):
+            raise DisMixError(
+                f"{value:g} is no whole number", column=option, cure=f"give one, such as {usual}"
             )
 
 
-def _options(kind: type) -> list[str]:
-    """Return the names that a mixer's constructor and those of its bases take."""
-    found: list[str] = []
+def _options(kind: type) -> dict[str, Any]:
+    """Return what a mixer's constructor and those of its bases take, with the usual values."""
+    found: dict[str, Any] = {}
     for base in kind.__mro__:
         if "__init__" not in vars(base):
             continue
         taken = signature(vars(base)["__init__"]).parameters.values()
-        found += [p.name for p in taken if p.kind is p.KEYWORD_ONLY and p.name not in found]
+        for parameter in taken:
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                found.setdefault(parameter.name, parameter.default)
         if not any(p.kind is p.VAR_KEYWORD for p in taken):
             break
     return found

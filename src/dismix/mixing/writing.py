@@ -224,7 +224,8 @@ training images and belong to the training split only.
 - settings: policies {_text(settings.policies)}, lam ~ Beta({settings.alpha:g}, {settings.alpha:g}),
   labels by {settings.labels}, pairs by {settings.ranks},
   {"" if settings.balanced else "not "}balanced over ranks, detail {settings.detail:g}, the most
-  alike of {settings.alike} partners, at most {settings.reach:g} of the partner, seed {seed}.
+  alike of {settings.alike} partners, at most {settings.reach:g} of the partner where a
+  policy interpolates (order_swap does not), seed {seed}.
 
 {notes}
 """

@@ -5,7 +5,8 @@ import pytest
 
 from dismix.data.manifest import Manifest
 from dismix.data.sources import SOURCES
-from dismix.data.sources.base import holds_images, images_below, parse_rank
+from dismix.data.sources.base import parse_rank
+from dismix.data.sources.walking import holds_images, images_below
 from dismix.errors import DisMixError
 
 

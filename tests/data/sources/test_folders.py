@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from dismix.data.sources import folders, read_source
+from dismix.data.sources import SOURCES, folders, read_source
 from dismix.errors import DisMixError
 
 Build = Callable[[str], Path]
@@ -116,3 +116,38 @@ def test_names_that_are_no_text_are_one_line(tmp_path: Path, draw: Draw, place: 
         pytest.skip("this disk takes no such names")
     with pytest.raises(DisMixError, match=r"\\udce9.*the name is not UTF-8 text; rename the file"):
         read_source(tmp_path)
+
+
+def test_pictures_that_cannot_be_read_are_told_and_no_grade_goes_with_them(
+    tmp_path: Path, draw: Draw
+) -> None:
+    for grade in ("a", "b", "c"):
+        draw(tmp_path / grade / "1.png")
+        (tmp_path / grade / "2.gif").write_bytes(b"GIF89a")
+    (tmp_path / "b" / "3.nii.gz").write_bytes(b"x")
+    with pytest.warns(UserWarning, match=r"4 pictures of kinds .* left out \(3 .gif, 1 .nii.gz\)"):
+        manifest = read_source(tmp_path)
+    assert len(manifest) == 3
+    (tmp_path / "c" / "1.png").unlink()
+    # Also where the layout is to be guessed: the folder at fault is named.
+    with pytest.raises(DisMixError, match=r"c: holds pictures that cannot be read \(1 .gif\)"):
+        read_source(tmp_path)
+
+
+def test_linked_folders_are_looked_into_once(tmp_path: Path, draw: Draw) -> None:
+    for grade in ("a", "b"):
+        draw(tmp_path / "set" / grade / "1.png")
+    draw(tmp_path / "elsewhere" / "2.png")
+    (tmp_path / "set" / "a" / "more").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "set" / "a" / "again").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "set" / "b" / "up").symlink_to(tmp_path / "set" / "b")
+    manifest = folders.read(tmp_path / "set")
+    names = manifest.table["image"].tolist()
+    assert len(names) == 3
+    assert {"a/1.png", "b/1.png"} < {*names}
+    assert {*names} & {"a/more/2.png", "a/again/2.png"}
+
+
+def test_one_name_for_all_grades_is_a_list_without_commas() -> None:
+    with pytest.raises(DisMixError, match="--ranks: names one grade only, 'A;B;C'; name all"):
+        SOURCES["folders"].parse_options(["ranks=A;B;C"])

@@ -6,27 +6,17 @@ the name the publisher gave it, so that `data check` can report all of them at o
 """
 
 import inspect
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from dismix.data.encodings import refuse_undecodable
 from dismix.data.manifest import Manifest
 from dismix.data.rank_names import find_rank, fraction_cure, own_numbers, whole_number
 from dismix.data.validate import GAPS, LARGEST_GRADE
 from dismix.errors import DisMixError
 from dismix.registry import Registry, near_names
-
-IMAGE_SUFFIXES = (
-    ".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".dcm", ".dicom",
-)  # fmt: skip
-
-
-#: Folders that operating systems and archivers leave behind.
-_HIDDEN = (".", "__MACOSX")
 
 
 @dataclass(frozen=True)
@@ -68,6 +58,11 @@ class Source:
             if not equals:
                 raise DisMixError(f"option '{text}' has no value", cure=f"write {name}=VALUE")
             parsed[name] = _typed(name, value.strip(), hints[name])
+        if len(parsed.get("ranks", ())) == 1:
+            raise DisMixError(
+                f"names one grade only, '{parsed['ranks'][0]}'", column="--ranks",
+                cure="name all from low to high, parted by commas",
+            )  # fmt: skip
         return parsed
 
     def check_options(self, names: Iterable[str]) -> None:
@@ -80,69 +75,6 @@ class Source:
 
 
 SOURCES: Registry[Source] = Registry("source")
-
-
-def natural_key(text: str) -> list[tuple[int, int, str]]:
-    """Return a sort key that puts "grade 10" after "grade 9".
-
-    Example:
-        >>> sorted(["g10", "g9", "g1"], key=natural_key)
-        ['g1', 'g9', 'g10']
-    """
-    parts = re.findall(r"\d+|\D+", text.casefold())
-    return [(0, int(p), "") if p.isdecimal() else (1, 0, p) for p in parts]
-
-
-def is_image(name: str) -> bool:
-    """Return whether a file name ends like an image and is not hidden."""
-    return name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")
-
-
-def is_bare_dicom(path: Path) -> bool:
-    """Return whether a file without an ending holds DICOM, as archives export (IM0001, 1.2.840)."""
-    bare = path.suffix == "" or path.suffix[1:].isdecimal()
-    if not bare or path.name.startswith(".") or path.name.upper() == "DICOMDIR":
-        return False
-    try:
-        with path.open("rb") as stream:
-            return stream.read(132)[128:] == b"DICM"
-    except OSError:
-        return False
-
-
-def subfolders(folder: Path) -> list[Path]:
-    """Return the visible folders in a folder in natural order; none where it is no folder."""
-    try:
-        found = [p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(_HIDDEN)]
-    except OSError:
-        return []
-    return sorted(found, key=lambda p: natural_key(p.name))
-
-
-def images_below(folder: Path, *, deep: bool = True) -> list[Path]:
-    """Return the image files in a folder, and below it when ``deep``, in natural order.
-
-    Raises:
-        DisMixError: A name is not UTF-8, which neither a manifest nor a prediction can hold.
-    """
-    found = sorted(
-        _walked(folder, deep), key=lambda path: natural_key(path.relative_to(folder).as_posix())
-    )
-    refuse_undecodable(map(str, found))
-    return found
-
-
-def holds_images(folder: Path, *, deep: bool = True) -> bool:
-    """Return whether :func:`images_below` would find one, looking no further; never raises."""
-    return next(_walked(folder, deep), None) is not None
-
-
-def _walked(folder: Path, deep: bool) -> Iterator[Path]:
-    """Yield images in the order of the disk."""
-    for parent, folders, names in os.walk(folder):
-        files = (Path(parent, name) for name in names)
-        yield from (path for path in files if is_image(path.name) or is_bare_dicom(path))
-        folders[:] = [f for f in folders if deep and not f.startswith(_HIDDEN)]
 
 
 def find_entry(folder: Path, name: str, *, loose: str | None = None) -> Path | None:

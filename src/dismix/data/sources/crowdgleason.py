@@ -23,11 +23,11 @@ from dismix.data.sources.base import (
     compiled_group_pattern,
     find_entry,
     group_of,
-    images_below,
     parse_rank,
     require_entry,
     require_folder,
 )
+from dismix.data.sources.walking import images_below
 from dismix.errors import DisMixError
 
 RANKS = ("NC", "G3", "G4", "G5")

@@ -7,6 +7,7 @@ empty rank that `data check` reports. Other names are ranked by natural sort (gr
 10), or as ``ranks`` lists them.
 """
 
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -19,11 +20,15 @@ from dismix.data.sources.base import (
     Source,
     compiled_group_pattern,
     group_of,
+    require_folder,
+)
+from dismix.data.sources.walking import (
     holds_images,
     images_below,
+    kinds_of,
     natural_key,
-    require_folder,
     subfolders,
+    unread_below,
 )
 from dismix.errors import DisMixError
 from dismix.registry import near_names
@@ -60,7 +65,9 @@ def read(
     root = require_folder(root)
     pattern = compiled_group_pattern(group_pattern)
     _refuse_other_splits(root)
-    grades = [(split, folder) for split, folder in _grade_folders(root) if holds_images(folder)]
+    found = _grade_folders(root)
+    _tell_unread(root, [folder for _, folder in found])
+    grades = [(split, folder) for split, folder in found if holds_images(folder)]
     if not grades:
         raise DisMixError("no image was found in a grade folder", file=root, cure=_CURE)
     names = _ranked([folder.name for _, folder in grades], ranks, root)
@@ -100,7 +107,8 @@ def recognises(root: Path) -> bool:
         return False
     # Only images directly in a folder count: a guess must not walk through a whole disk.
     two = len({folder.name.casefold() for folder in folders}) >= 2
-    return two and all(holds_images(folder, deep=False) for folder in folders)
+    # Pictures that cannot be read count as well: reading the tree then says so.
+    return two and all(images_below(folder, deep=False, unread=True) for folder in folders)
 
 
 def _grade_folders(root: Path) -> list[tuple[str, Path]]:
@@ -116,6 +124,26 @@ def _grade_folders(root: Path) -> list[tuple[str, Path]]:
         split = SPLIT_FOLDERS[part.name.casefold()]
         found.extend((split, folder) for folder in subfolders(part))
     return found
+
+
+def _tell_unread(root: Path, folders: list[Path]) -> None:
+    """Warn of pictures that are left out; raise where a grade has no others."""
+    left: list[Path] = []
+    for folder in folders:
+        unread = unread_below(folder)
+        if unread and not holds_images(folder):
+            raise DisMixError(
+                f"holds pictures that cannot be read ({kinds_of(unread)}) and no others",
+                file=folder,
+                cure="export them as PNG, TIFF, JPEG or DICOM, or move the folder away",
+            )
+        left += unread
+    if left:
+        warnings.warn(
+            f"{root}: {len(left)} pictures of kinds that cannot be read are left out"
+            f" ({kinds_of(left)}); export them as PNG, TIFF, JPEG or DICOM",
+            stacklevel=3,
+        )
 
 
 def _is_split(folder: Path) -> bool:

@@ -22,11 +22,11 @@ from dismix.data.sources.base import (
     SOURCES,
     Source,
     find_entry,
-    images_below,
     parse_rank,
     require_entry,
     require_folder,
 )
+from dismix.data.sources.walking import images_below
 from dismix.errors import DisMixError
 
 RANKS = ("no retinopathy", "mild", "moderate", "severe", "proliferative")

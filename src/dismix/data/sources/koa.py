@@ -17,12 +17,10 @@ from dismix.data.sources.base import (
     SOURCES,
     Source,
     find_entry,
-    images_below,
-    is_image,
     require_entry,
     require_folder,
-    subfolders,
 )
+from dismix.data.sources.walking import images_below, is_image, subfolders
 from dismix.errors import DisMixError
 
 RANKS = ("none", "doubtful", "minimal", "moderate", "severe")

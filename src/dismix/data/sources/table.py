@@ -20,7 +20,8 @@ from dismix.data.laws import law_columns
 from dismix.data.long_form import KEYS, pivot_long
 from dismix.data.manifest import VOTE_PREFIX, Manifest, ManifestMeta, make_manifest, vote_columns
 from dismix.data.rank_names import own_numbers
-from dismix.data.sources.base import SOURCES, Source, is_image, parse_rank
+from dismix.data.sources.base import SOURCES, Source, parse_rank
+from dismix.data.sources.walking import is_image
 from dismix.data.ungraded import left_out_note, ungraded_cure, ungraded_rows
 from dismix.data.validate import jump_problems
 from dismix.errors import DisMixError
