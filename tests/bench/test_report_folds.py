@@ -12,7 +12,7 @@ from dismix.bench.report_study import read_study
 from dismix.bench.report_summary import summarise
 from dismix.bench.tables import ACCURACY
 from dismix.bench.tables_costs import budget_table
-from dismix.bench.tables_statistics import judge, seed_table
+from dismix.bench.tables_statistics import duel_table, heat_table, judge, seed_table
 from dismix.bench.tables_studies import other_tables
 
 MIXERS = ("none", "mixup", "dismix")
@@ -103,6 +103,57 @@ def test_mixers_are_compared_on_the_same_folds(tmp_path):
     assert judge(study, ACCURACY).strongest.ties == 1
     told = dict(summarise(study).paragraphs)["Who wins"]
     assert told[-1].startswith("In one of these settings some mixers lack runs that others have")
+
+
+def unfinished(folder):
+    """Write five folds, the first of them lost, and a third mixer that was run on that one only."""
+    lab = Lab(folder)
+    for fold in range(1, 6):
+        fold_run(lab, "mixup", fold, of=5, accuracy=0.5, images=10)
+        fold_run(lab, "dismix", fold, of=5, accuracy=0.4 if fold == 1 else 0.7, images=10)
+    fold_run(lab, "cutmix", 1, of=5, accuracy=0.8, images=10)
+    return read_study(folder)
+
+
+def test_a_mixer_that_is_not_finished_has_no_say_in_what_others_are_compared_on(tmp_path):
+    study = unfinished(tmp_path)
+    found = judge(study, ACCURACY)
+    gains = {c.opponent: (c.wins, c.losses, c.mean_gain) for c in found.comparisons}
+    assert gains["mixup"] == (1, 0, pytest.approx(0.14))
+    assert gains["cutmix"] == (0, 1, pytest.approx(-0.4))
+    # One fold is no mean over all of them: it is not the best baseline either.
+    assert [duel.opponent for duel in found.strongest.duels] == ["mixup"]
+    assert [c.text for c in heat_table(study, ACCURACY).rows[0][2:]] == ["+14.00", "−40.00"]
+    # The main table shows every mixer over what it has.
+    assert study.scores("accuracy")["knee", "ce"]["cutmix"] == 0.8
+    assert "the best baseline is one of those" in dict(summarise(study).paragraphs)["Who wins"][-1]
+
+
+def test_a_gain_and_its_interval_are_of_the_same_runs(tmp_path):
+    lab = Lab(tmp_path)
+    # Three seeds of a fold that has ten images as any other, and two folds without ours.
+    units = [(1, 0), (1, 1), (1, 2), (2, 0), (3, 0)]
+    for fold, seed in units:
+        fold_run(lab, "dismix", fold, seed, of=5, accuracy=0.2 if seed else 0.6, images=10)
+    for fold, seed in (*units, (4, 0), (5, 0)):
+        fold_run(lab, "mixup", fold, seed, of=5, accuracy=0.9 if fold > 3 else 0.5, images=10)
+    study = read_study(tmp_path)
+    row = duel_table(study, judge(study, ACCURACY)).rows[0]
+    assert row[3].value == pytest.approx((-0.5 / 3 + 0.1 + 0.1) / 3)
+    assert row[6].text == "30"
+    assert len(row[3].ids) == 10
+    gains = study.image_gains(Key("knee", "ce", "dismix"), Key("knee", "ce", "mixup"), "accuracy")
+    assert gains.mean() == pytest.approx(row[3].value)
+
+
+def test_mixers_without_a_common_fold_are_not_compared(tmp_path):
+    lab = Lab(tmp_path)
+    for mixer, fold in (("mixup", 1), ("cutmix", 1), ("cutmix", 2), ("dismix", 2)):
+        fold_run(lab, mixer, fold)
+    study = read_study(tmp_path)
+    assert [c.opponent for c in judge(study, ACCURACY).comparisons[2:]] == ["cutmix"]
+    cells = heat_table(study, ACCURACY).rows[0][2:]
+    assert [cell.text for cell in cells] == ["no fold in common", "0.00"]
 
 
 def test_another_dealing_and_the_datas_own_split_stand_apart(lab):
