@@ -29,9 +29,10 @@ def fold_run(lab, mixer, fold, seed=0, of=3, accuracy=0.5, images=4, source="", 
         "predictions": made, "metrics": {"accuracy": accuracy, "mae": 1 - accuracy},
         "images_seen": 100 + fold,
         "config": {
-            "epochs": 3, "data": {"content": f"{fold:064x}", "counts": {"train": 20 + fold},
-                                  "derivation": {"fold": {"number": fold, "of": of}},
-                                  **({"source": source} if source else {})}, **config,
+            "epochs": 3, "seed": seed,
+            "data": {"content": f"{fold:064x}", "counts": {"train": 20 + fold},
+                     "derivation": {"fold": {"number": fold, "of": of}},
+                     **({"source": source} if source else {})}, **config,
         },
     }  # fmt: skip
     return lab.grader("knee", "ce", mixer, seed, fold=f"{fold}/{of}", content=content)
@@ -200,3 +201,32 @@ def test_folds_of_corrected_data_are_another_kind(tmp_path):
     usual = [r for key, rs in study.groups.items() if key.condition == study.base for r in rs]
     assert {r.content["config"]["data"]["source"] for r in usual} == {"a" * 16}
     assert len(usual) == 6
+
+
+@pytest.mark.parametrize("path", ["votes", "validation", "scarcity"])
+def test_folds_of_data_that_were_drawn_with_another_seed_are_another_kind(tmp_path, path):
+    lab = Lab(tmp_path)
+    for seed, runs in ((0, 3), (1, 2)):
+        for fold in (1, 2, 3):
+            how = {"fold": {"number": fold, "of": 3, "seed": 0}, path: {"seed": seed}}
+            data = {"content": f"{10 * seed + fold:064x}", "derivation": how}
+            for number in range(runs):
+                fold_run(lab, "none", fold, number, data=data)
+    study = read_study(lab.folder)
+    assert study.older == []
+    assert len(study.groups[Key("knee", "ce", "none")]) == 9
+    assert {t.caption.partition(":")[0] for t in other_tables(study)} == {
+        f"data.derivation.{path}.seed = 1"
+    }
+
+
+def test_folds_with_generators_of_another_seed_are_another_kind(tmp_path):
+    lab = Lab(tmp_path)
+    for seed, folds in ((0, (1, 2, 3)), (7, (1, 2))):
+        for fold in folds:
+            generator = {"id": f"{10 * seed + fold:016x}", "seed": seed}
+            fold_run(lab, "dismix", fold, accuracy=0.25 if seed else 0.75, generator=generator)
+    study = read_study(lab.folder)
+    assert study.older == []
+    assert study.values(Key("knee", "ce", "dismix"), "accuracy") == [0.75] * 3
+    assert {t.caption.partition(":")[0] for t in other_tables(study)} == {"generator.seed = 7"}

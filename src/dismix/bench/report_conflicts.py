@@ -24,6 +24,9 @@ _ABSENT = "not given"
 #: What follows from which fold is held out: no setting of its own.
 _OF_A_FOLD = ("data.content", "data.counts.", "data.derivation.fold.", "generator.id",
               "generator.given")  # fmt: skip
+#: The run's own seed. Seeds of votes, splits and generators are settings: folds have no digest
+#: that would tell of them.
+_REPEAT = "seed"
 #: What folds were dealt of.
 _SOURCE = "data.source"
 #: Settings that each mixer may have of its own.
@@ -84,7 +87,7 @@ def _differing(one: Mapping[str, str], two: Mapping[str, str]) -> set[str]:
     found = {
         path
         for path in one.keys() | two.keys()
-        if one.get(path) != two.get(path) and "seed" not in path.rpartition(".")[2]
+        if one.get(path) != two.get(path) and path != _REPEAT
     }
     if not (_SOURCE in one and _SOURCE in two):
         # Older records do not tell.
