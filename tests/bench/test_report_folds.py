@@ -1,6 +1,7 @@
 """Reports of studies over folds: folds are repeats, paired like seeds, never a condition."""
 
 import json
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -230,3 +231,16 @@ def test_folds_with_generators_of_another_seed_are_another_kind(tmp_path):
     assert study.older == []
     assert study.values(Key("knee", "ce", "dismix"), "accuracy") == [0.75] * 3
     assert {t.caption.partition(":")[0] for t in other_tables(study)} == {"generator.seed = 7"}
+
+
+@pytest.mark.parametrize("order", [*permutations(("a" * 16, "", "b" * 16))])
+def test_sources_are_told_apart_also_beside_records_that_do_not_tell(tmp_path, order):
+    lab = Lab(tmp_path)
+    for seed, source in enumerate(order):
+        name = fold_run(lab, "none", 1, seed, source=source)
+        # Records are read by their ids.
+        path = tmp_path / "records" / f"{name}.json"
+        content = json.loads(path.read_text()) | {"id": str(seed)}
+        path.with_name(f"{seed}.json").write_text(json.dumps(content))
+        path.unlink()
+    assert len(read_study(lab.folder).groups) == 3

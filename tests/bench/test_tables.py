@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -152,6 +153,23 @@ def test_runs_of_other_settings_are_never_averaged_together(lab):
     assert condition_words(odd) == "votes.mode = per_image"
     assert "votes.mode = per_image" in other_tables(study)[0].caption
     assert flatten({"a": {"b": [1]}}) == {"a.b": "[1]"}
+
+
+def test_ids_do_not_decide_what_is_told_apart(lab):
+    """In whatever order records are read, none of other settings is taken for another."""
+    ids = [
+        lab.grader("koa", "cloc", "mixup", seed, content={"config": {
+            "epochs": epochs, "data": {"content": content * 64}}})
+        for seed, (epochs, content) in enumerate([(1, "a"), (2, "b"), (1, "b")])
+    ]  # fmt: skip
+    for order in permutations(range(3)):
+        folder = lab.folder / "".join(map(str, order))
+        (folder / "records").mkdir(parents=True)
+        for place, number in enumerate(order):
+            content = json.loads((lab.folder / "records" / f"{ids[number]}.json").read_text())
+            content["id"] = f"{place}"
+            (folder / "records" / f"{place}.json").write_text(json.dumps(content))
+        assert len(read_study(folder).groups) == 3
 
 
 def test_what_the_plans_ask_for_now_is_usual(lab):

@@ -15,7 +15,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 from dismix.bench.report_data import FOLDS, MAIN, Condition, Key, Record
@@ -38,19 +37,17 @@ Dealings = Mapping[tuple[str, str], str]
 def tell_apart(records: list[Record]) -> list[Record]:
     """Add settings as factors where finished runs of equal factors differ in them."""
     flat = {r.id: _settings(r) for r in records}
-    groups: dict[tuple[str, Key], list[Record]] = {}
-    for record in records:
-        if record.status == "done" and record.kind == "grader":
-            groups.setdefault((record.kind, record.key), []).append(record)
-    paths: set[str] = set()
-    for group in groups.values():
-        for one, two in pairwise(group):
-            paths |= _differing(flat[one.id], flat[two.id])
     shared = {name: _shared(settings) for name, settings in flat.items()}
-    for group in _rivals(groups).values():
-        for one, two in pairwise(group):
-            if shared[one.id] and shared[two.id]:
-                paths |= _differing(shared[one.id], shared[two.id])
+    done = [r for r in records if r.status == "done" and r.kind == "grader"]
+    rivals = [r for r in done if shared[r.id]]
+    paths: set[str] = set()
+    # Runs that some settings part are looked at again on each side of them: digests that were
+    # passed over beside those settings may still differ there.
+    while more := (
+        _conflicts(done, flat, paths, lambda r: (r.kind, r.key))
+        | _conflicts(rivals, shared, paths, _rivalry)
+    ):
+        paths |= more
     if not paths:
         return records
     return [
@@ -59,13 +56,25 @@ def tell_apart(records: list[Record]) -> list[Record]:
     ]
 
 
-def _rivals(groups: Mapping[tuple[str, Key], list[Record]]) -> dict[Any, list[Record]]:
-    """Return runs that tables compare: of one data set, grader and condition, whatever mixes."""
-    found: dict[Any, list[Record]] = {}
-    for (kind, key), group in groups.items():
-        plain = replace(key.condition, p=MAIN.p, policies=MAIN.policies, ablation=MAIN.ablation)
-        found.setdefault((kind, key.data, key.grader, plain), []).extend(group)
-    return found
+def _conflicts(
+    records: Iterable[Record],
+    settings: Mapping[str, Mapping[str, str]],
+    known: Set[str],
+    place: Callable[[Record], Any],
+) -> set[str]:
+    """Return what runs of one place differ in though they have the same known settings."""
+    groups: dict[Any, list[Mapping[str, str]]] = {}
+    for record in records:
+        given = settings[record.id]
+        values = tuple(given.get(path) for path in sorted(known))
+        groups.setdefault((place(record), values), []).append(given)
+    return {path for group in groups.values() for path in _differing(group)}
+
+
+def _rivalry(record: Record) -> Any:
+    """Return what runs that tables compare have in common, whatever mixes."""
+    plain = replace(record.condition, p=MAIN.p, policies=MAIN.policies, ablation=MAIN.ablation)
+    return record.kind, record.data, record.grader, plain
 
 
 def _is_shared(path: str) -> bool:
@@ -83,22 +92,22 @@ def _settings(record: Record) -> dict[str, str]:
     return {path: value for path, value in found.items() if not path.startswith(_OF_A_FOLD)}
 
 
-def _differing(one: Mapping[str, str], two: Mapping[str, str]) -> set[str]:
+def _differing(group: list[Mapping[str, str]]) -> set[str]:
     found = {
-        path
-        for path in one.keys() | two.keys()
-        if one.get(path) != two.get(path) and path != _REPEAT
+        path: {given.get(path) for given in group}
+        for path in {path for given in group for path in given} - {_REPEAT}
     }
-    if not (_SOURCE in one and _SOURCE in two):
-        # Older records do not tell.
-        found.discard(_SOURCE)
+    # Older records do not tell.
+    found.get(_SOURCE, set()).discard(None)
+    found = {path: values for path, values in found.items() if len(values) > 1}
     # Digests follow from settings; they speak only where nothing else does.
-    words = {path for path in found if not _is_digest(one.get(path) or two.get(path, ""))}
-    return words or found
+    words = {path for path, values in found.items() if not any(map(_is_digest, values))}
+    return words or {*found}
 
 
-def _is_digest(value: str) -> bool:
-    return len(value) >= 12 and all(c in "0123456789abcdef" for c in value)
+def _is_digest(value: str | None) -> bool:
+    text = value or ""
+    return len(text) >= 12 and all(c in "0123456789abcdef" for c in text)
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
