@@ -360,6 +360,49 @@ def test_generators_stand_beside_the_papers_probes(tmp_path):
     assert cell(table, "training", "KOA", "DisMix", "as usual").text == "6.7 min"
 
 
+def test_generators_of_other_recipes_are_not_averaged(tmp_path):
+    lab = Lab(tmp_path)
+    for epochs, z_o, seeds in ((2, 0.2, (0,)), (400, 0.8, (0, 1))):
+        for seed in seeds:
+            # Another seed makes another generator, which is a repeat and no other setting.
+            made = {"id": f"{epochs + seed:016x}", "recipe": {"epochs": epochs}, "seed": seed}
+            lab.generator("koa", "full", z_o, 0.3, seed=seed,
+                          content={"config": {"generator": made, "seed": seed}})  # fmt: skip
+    table = generator_table(read_study(tmp_path))
+    shown = {row[2].text: row[3].text for row in table.rows}
+    assert shown == {"as usual": "80.0", "generator.recipe.epochs = 2": "20.0"}
+    # What generators differ in is no matter of graders.
+    lab.grader("koa", "cloc", "dismix", 0)
+    assert [*read_study(tmp_path).groups] == [Key("koa", "cloc", "dismix")]
+
+
+def test_generators_have_no_probability_of_mixing(tmp_path):
+    lab = Lab(tmp_path)
+    for mixer in ("mixup", "dismix"):
+        lab.grader("koa", "cloc", mixer, 0, p=0.3, policies="interpolating")
+    lab.generator("koa", "full", 0.64, 0.3)
+    lab.overhead("koa", "cloc", "mixup", p=0.3)
+    study = read_study(tmp_path)
+    found = cell(generator_table(study), "z_n accuracy", "KOA", "DisMix", "as usual")
+    assert (found.text, found.paper) == ("30.0", "19.65")
+    # Timed runs do mix: the usual policies are theirs too, so their graders are found.
+    (mixup,) = (o for o in overheads(study) if o.mixer == "mixup")
+    assert mixup.where == ""
+    assert mixup.accuracy is not None
+
+
+def test_overhead_of_other_steps_is_not_averaged(tmp_path):
+    lab = Lab(tmp_path)
+    timed = ((0, 32, 3, 4.0), (1, 32, 3, 6.0), (0, 32, 9, 5.0), (0, 8, 3, 11.0))
+    for seed, size, epochs, percent in timed:
+        config = {"grader": {"batch_size": size, "epochs": epochs}, "seed": seed}
+        content = {"config": config, "metrics": {"overhead_percent": percent}}
+        lab.overhead("idrid", "gol", "mixup", seed=seed, content=content)
+    found = {o.where: o.percent for o in overheads(read_study(tmp_path)) if o.mixer == "mixup"}
+    # Epochs say nothing about a step.
+    assert found == {"": 5.0, "grader.batch_size = 8": 11.0}
+
+
 def test_overhead_of_other_probabilities_is_not_averaged(tmp_path):
     lab = Lab(tmp_path)
     for mixer in ("none", "mixup", "dismix"):

@@ -5,7 +5,7 @@ annotators. The factors of such runs are the same; what differs is in their conf
 settings that differ become further factors, and what is usual among them is left out again, so
 that the main table holds runs of one kind and the others are shown beside it. What all mixers
 share, as epochs, is usual or not for all of them alike: one that was run with fewer epochs only
-is not compared with the rest.
+is not compared with the rest. Generators and timed runs are told apart among themselves.
 
 Folds of one dealing are repeats of one setting. Runs on folds and runs on the data's own split,
 or on folds of another dealing, are of different kinds, for all mixers alike.
@@ -26,6 +26,8 @@ _OF_A_FOLD = ("data.content", "data.counts.", "data.derivation.fold.", "generato
 #: The run's own seed. Seeds of votes, splits and generators are settings: folds have no digest
 #: that would tell of them.
 _REPEAT = "seed"
+#: What follows from a generator's own seed, which a run that measures generators has for its own.
+_OF_A_GENERATOR = ("generator.id", "generator.seed")
 #: What folds were dealt of.
 _SOURCE = "data.source"
 #: Settings that each mixer may have of its own.
@@ -38,21 +40,19 @@ def tell_apart(records: list[Record]) -> list[Record]:
     """Add settings as factors where finished runs of equal factors differ in them."""
     flat = {r.id: _settings(r) for r in records}
     shared = {name: _shared(settings) for name, settings in flat.items()}
-    done = [r for r in records if r.status == "done" and r.kind == "grader"]
-    rivals = [r for r in done if shared[r.id]]
-    paths: set[str] = set()
-    # Runs that some settings part are looked at again on each side of them: digests that were
-    # passed over beside those settings may still differ there.
-    while more := (
-        _conflicts(done, flat, paths, lambda r: (r.kind, r.key))
-        | _conflicts(rivals, shared, paths, _rivalry)
-    ):
-        paths |= more
-    if not paths:
-        return records
+    paths: dict[str, set[str]] = {}
+    for kind in {record.kind for record in records}:
+        done = [r for r in records if r.status == "done" and r.kind == kind]
+        rivals, found = [r for r in done if shared[r.id]], paths.setdefault(kind, set())
+        # Runs that some settings part are looked at again on each side of them: digests that
+        # were passed over beside those settings may still differ there.
+        while more := (
+            _conflicts(done, flat, found, lambda r: r.key)
+            | _conflicts(rivals, shared, found, _rivalry)
+        ):
+            found |= more
     return [
-        _with_other(r, {p: flat[r.id][p] for p in paths if p in flat[r.id]}) if flat[r.id] else r
-        for r in records
+        _with_other(r, {p: v for p, v in flat[r.id].items() if p in paths[r.kind]}) for r in records
     ]
 
 
@@ -74,7 +74,7 @@ def _conflicts(
 def _rivalry(record: Record) -> Any:
     """Return what runs that tables compare have in common, whatever mixes."""
     plain = replace(record.condition, p=MAIN.p, policies=MAIN.policies, ablation=MAIN.ablation)
-    return record.kind, record.data, record.grader, plain
+    return record.data, record.grader, plain
 
 
 def _is_shared(path: str) -> bool:
@@ -87,9 +87,9 @@ def _shared(settings: Mapping[str, str]) -> dict[str, str]:
 
 def _settings(record: Record) -> dict[str, str]:
     found = flatten(record.content.get("config") or {})
-    if not record.fold:
-        return found
-    return {path: value for path, value in found.items() if not path.startswith(_OF_A_FOLD)}
+    follows: tuple[str, ...] = _OF_A_FOLD if record.fold else ()
+    follows += _OF_A_GENERATOR if record.kind == "generator" else ()
+    return {path: value for path, value in found.items() if not path.startswith(follows)}
 
 
 def _differing(group: list[Mapping[str, str]]) -> set[str]:
@@ -166,8 +166,8 @@ def without_dealing(key: Key, usual: Dealings) -> Condition:
 def drop_usual(records: list[Record], wanted: Set[str] = frozenset()) -> list[Record]:
     """Leave out further factors at their usual value, so that they mark what is unusual.
 
-    Usual is what most runs of the same data set and grader have and, of settings that are a
-    mixer's own, of the same mixer: of those that the plans ask for now, where there are any. In
+    Usual is what most runs of the same kind, data set and grader have and, of settings that are
+    a mixer's own, of the same mixer: of those that the plans ask for now, where there are any. In
     a draw the later one is usual.
 
     Args:
@@ -178,12 +178,12 @@ def drop_usual(records: list[Record], wanted: Set[str] = frozenset()) -> list[Re
     if not names:
         return records
     shared, own = [n for n in names if _is_shared(n)], [n for n in names if not _is_shared(n)]
-    for_all = _usual_by(records, shared, wanted, lambda r: (r.data, r.grader))
-    for_one = _usual_by(records, own, wanted, lambda r: (r.data, r.grader, r.mixer))
+    for_all = _usual_by(records, shared, wanted, lambda r: (r.kind, r.data, r.grader))
+    for_one = _usual_by(records, own, wanted, lambda r: (r.kind, r.data, r.grader, r.mixer))
     changed = []
     for record in records:
         given = dict.fromkeys(names, _ABSENT) | dict(record.condition.other)
-        place = (record.data, record.grader)
+        place = (record.kind, record.data, record.grader)
         common = for_all[place] | for_one[*place, record.mixer]
         odd = {name: value for name, value in given.items() if value != common.get(name)}
         changed.append(_with_other(record, odd, new=True))

@@ -232,7 +232,11 @@ def read_study(folder: Path, plan: str | None = None) -> Study:
     usual = usual_dealings(records, planned)
     p, policies = _common([*(r.key for r in records if r.kind == "grader"), *planned])
     records = [replace(r, condition=without_dealing(r.key, usual)) for r in records]
-    records = [replace(r, condition=_beside(r.key, p, policies)) for r in records]
+    # Generators mix nothing: what is usual among mixers is none of their settings.
+    records = [
+        r if r.kind == "generator" else replace(r, condition=_beside(r.key, p, policies))
+        for r in records
+    ]
     study = Study(drop_usual(records, wanted))
     known = {record.id: record for record in study.records}
     for run, key in zip(runs, planned, strict=True):
