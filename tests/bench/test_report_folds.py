@@ -244,3 +244,46 @@ def test_sources_are_told_apart_also_beside_records_that_do_not_tell(tmp_path, o
         path.with_name(f"{seed}.json").write_text(json.dumps(content))
         path.unlink()
     assert len(read_study(lab.folder).groups) == 3
+
+
+def named(lab, mixer, fold, images, right):
+    """Write a run on images of these names, the first ones of which it grades rightly."""
+    label = [0] * right + [1] * (len(images) - right)
+    made = {"image": images, "grade": [0] * len(images), "label": label}
+    metrics = {"accuracy": right / len(images), "mae": 1 - right / len(images)}
+    config = {"data": {"content": f"{fold:064x}", "derivation": {"fold": {"number": fold}}}}
+    content = {"predictions": made, "metrics": metrics, "config": config}
+    lab.grader("knee", "ce", mixer, 0, fold=f"{fold}/2", content=content)
+
+
+def test_older_records_of_a_fold_name_the_same_images(tmp_path):
+    lab = Lab(tmp_path)
+    named(lab, "mixup", 1, ["1.png", "2.png"], 1)
+    named(lab, "dismix", 1, ["a/1.png", "b/2.png"], 2)
+    study = read_study(tmp_path)
+    gains = study.image_gains(Key("knee", "ce", "dismix"), Key("knee", "ce", "mixup"), "accuracy")
+    assert gains.tolist() == [0, 1]
+
+
+def test_names_to_leave_out_that_no_test_image_has_are_told(tmp_path):
+    lab = Lab(tmp_path)
+    for mixer in ("mixup", "dismix"):
+        named(lab, mixer, 1, ["a/1.png", "b/2.png"], 1)
+        named(lab, mixer, 2, ["b/1.png", "a/3.png"], 1)
+
+    def told(*images) -> list[str]:
+        listed = {"images": {"knee": images, "elsewhere": ["x.png"]}}
+        (tmp_path / "leave_out.json").write_text(json.dumps(listed))
+        write_report(tmp_path)
+        text = (tmp_path / "report.md").read_text(encoding="utf-8")
+        assert "3 test images kept" in text
+        return [line for line in text.splitlines() if line.startswith("- knee:")]
+
+    assert told("a/1.png") == []
+    assert told("a/1.png", "2.png", "c.png") == [
+        "- knee: 2 of 3 listed names are those of no test image: 2.png, c.png."
+    ]
+    # Older records of folds whose names need fewer parts.
+    named(lab, "none", 2, ["1.png", "3.png"], 1)
+    (line,) = told("a/1.png")
+    assert "some runs name images by more parts" in line

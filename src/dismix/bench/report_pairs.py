@@ -5,11 +5,14 @@ third mixer that is not finished has no say in that. Gains, their intervals and 
 them all go by `compared`.
 """
 
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dismix.bench.counting import Pair
 from dismix.bench.report_data import Record
+from dismix.data.draws import image_keys
 
 Gains = NDArray[np.float64]
 
@@ -69,7 +72,8 @@ def _mean(records: list[Record], metric: str) -> float | None:
 def _by_image(records: list[Record], metric: str) -> dict[tuple[int, str], float]:
     """Return each image's mean score over repeats; more is better for both metrics.
 
-    Records name images only as far as one fold needs it, so the fold is part of the name.
+    Older records name images only as far as one fold needs it, so the fold is part of the name
+    and newer ones are named as they are.
     """
     sums: dict[tuple[int, str], list[float]] = {}
     for record in records:
@@ -78,6 +82,7 @@ def _by_image(records: list[Record], metric: str) -> dict[tuple[int, str], float
         found = record.predictions
         wrong = np.abs(found.label - found.grade)
         scores = (wrong == 0).astype(float) if metric == "accuracy" else -wrong.astype(float)
-        for image, score in zip(found.image, scores.tolist(), strict=True):
+        names = image_keys([Path(name) for name in found.image]) if record.fold else found.image
+        for image, score in zip(names, scores.tolist(), strict=True):
             sums.setdefault((record.fold, image), []).append(score)
     return {image: float(np.mean(scores)) for image, scores in sums.items()}

@@ -22,6 +22,7 @@ class DataSpec:
         grey: Whether images have one channel.
         how: The derivation.
         source: Digest of what they were derived from.
+        parts: Trailing parts of a path that tell all images of the source apart.
     """
 
     key: str
@@ -33,6 +34,7 @@ class DataSpec:
     grey: bool
     how: Mapping[str, Any]
     source: str
+    parts: int
 
 
 @dataclass(frozen=True)
