@@ -69,21 +69,24 @@ class Lab:
 
     def overhead(self, data: str, grader: str, mixer: str, **factors: Any) -> str:
         """Write a timing run."""
+        extra = factors.pop("content", {})
         percent = 100 * (SECONDS[mixer] / SECONDS["none"] - 1) * factors.get("p", 0.5) / 0.5
         named = {"data": data, "grader": grader, "mixer": mixer, **factors}
         return self.write(
             {"kind": "overhead", "factors": named, "seed": 0, "wall_s": 20.0,
              "generator_s": 402.0 if mixer == "dismix" else None,
-             "metrics": {"overhead_percent": percent, "ms_per_step": 80.0, "ms_vanilla": 70.0}}
+             "metrics": {"overhead_percent": percent, "ms_per_step": 80.0, "ms_vanilla": 70.0},
+             **extra}
         )  # fmt: skip
 
     def generator(self, data: str, ablation: str, z_o: float, z_n: float, **factors: Any) -> str:
         """Write a generator's run."""
+        extra = factors.pop("content", {})
         metrics = {"z_o_linear_accuracy": z_o, "z_n_linear_accuracy": z_n, "psnr": 24.1}
         metrics |= {"z_o_linear_mae": 0.5, "z_n_linear_mae": 1.3, "lpips": 0.21}
         return self.write(
             {"kind": "generator", "factors": {"data": data, "ablation": ablation, **factors},
-             "seed": 0, "metrics": metrics, "wall_s": 462.0, "generator_s": 402.0}
+             "seed": 0, "metrics": metrics, "wall_s": 462.0, "generator_s": 402.0, **extra}
         )  # fmt: skip
 
     def write(self, content: dict[str, Any]) -> str:

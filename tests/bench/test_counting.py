@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from dismix.bench.counting import ON_AVERAGE, PER_SETTING, best_on_average, compare, compare_all
+from dismix.bench.counting import (
+    ON_AVERAGE,
+    PER_SETTING,
+    Pair,
+    best_on_average,
+    compare,
+    compare_all,
+    pairs_of,
+)
 from dismix.bench.paper import PAPER_MIXERS, paper_scores
 
 BASELINES = [name for name in PAPER_MIXERS if name != "dismix"]
@@ -16,7 +24,7 @@ BASELINES = [name for name in PAPER_MIXERS if name != "dismix"]
 def test_the_papers_own_numbers(metric, higher, wins, ties, published, respected):
     scores = paper_scores(metric)
     assert len(scores) == 24
-    found = compare_all(scores, "dismix", BASELINES, higher=higher)
+    found = compare_all(pairs_of(scores, "dismix"), BASELINES, higher=higher)
     strongest = found[0]
     assert strongest.opponent == PER_SETTING
     assert (strongest.wins, strongest.ties) == (wins, ties)
@@ -39,21 +47,21 @@ def test_counting_by_hand_with_gaps():
         ("d", "g4"): {"a": 0.1, "b": 0.2},
         ("d", "g5"): {"ours": 0.3},
     }
-    found = compare(scores, "ours", ["a", "b"], higher=True)
+    found = compare(pairs_of(scores, "ours"), ["a", "b"], higher=True)
     assert [(d.setting[1], d.opponent) for d in found.duels] == [
         ("g1", "b"), ("g2", "a"), ("g3", "b"),
     ]  # fmt: skip
     assert (found.wins, found.ties, found.losses) == (1, 1, 1)
     assert found.mean_gain == pytest.approx((-0.1 + 0 + 0.5) / 3)
-    turned = compare(scores, "ours", ["a", "b"], higher=False)
+    turned = compare(pairs_of(scores, "ours"), ["a", "b"], higher=False)
     assert [d.opponent for d in turned.duels] == ["a", "a", "b"]
     assert (turned.wins, turned.ties, turned.losses) == (0, 1, 2)
 
 
 def test_nothing_to_compare_with():
-    assert compare_all({("d",): {"ours": 1.0}}, "ours", ["a"], higher=True) == []
-    assert compare_all({}, "ours", [], higher=True) == []
-    assert best_on_average({}, "ours", ["a"], higher=True) == ""
+    assert compare_all(pairs_of({("d",): {"ours": 1.0}}, "ours"), ["a"], higher=True) == []
+    assert compare_all({}, [], higher=True) == []
+    assert best_on_average({}, ["a"], higher=True) == ""
 
 
 def test_best_on_average_needs_the_same_settings():
@@ -62,11 +70,21 @@ def test_best_on_average_needs_the_same_settings():
         ("hard",): {"ours": 0.5, "a": 0.45, "b": 0.40},
     }
     # "lucky" was run in the easy setting only; its mean is no mean over both.
-    assert best_on_average(scores, "ours", ["a", "b", "lucky"], higher=True) == "a"
-    assert best_on_average(scores, "ours", ["a", "b"], higher=False) == "b"
+    assert best_on_average(pairs_of(scores, "ours"), ["a", "b", "lucky"], higher=True) == "a"
+    assert best_on_average(pairs_of(scores, "ours"), ["a", "b"], higher=False) == "b"
 
 
 def test_rounding_noise_is_a_tie():
     scores = {("d",): {"ours": 0.1 + 0.2, "a": 0.3}}
-    assert compare(scores, "ours", ["a"], higher=True).ties == 1
-    assert np.isclose(compare(scores, "ours", ["a"], higher=True).test.p, 1)
+    assert compare(pairs_of(scores, "ours"), ["a"], higher=True).ties == 1
+    assert np.isclose(compare(pairs_of(scores, "ours"), ["a"], higher=True).test.p, 1)
+
+
+def test_opponents_on_fewer_folds_are_compared_alone_and_are_nobodys_best():
+    pairs = {("d",): {"a": Pair(0.6, 0.5, 5), "b": Pair(0.6, 0.55, 5), "lucky": Pair(0.2, 0.9, 1)}}
+    found = {c.opponent: c for c in compare_all(pairs, ["a", "b", "lucky"], higher=True)}
+    assert found["lucky"].losses == 1
+    assert found["lucky"].mean_gain == pytest.approx(-0.7)
+    assert found[PER_SETTING].duels[0].opponent == "b"
+    assert found[PER_SETTING].mean_gain == pytest.approx(0.05)
+    assert f"{ON_AVERAGE}: b" in found

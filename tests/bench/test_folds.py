@@ -1,3 +1,5 @@
+import shutil
+
 import pytest
 
 from dismix.bench.derive import derivation, derive
@@ -5,6 +7,9 @@ from dismix.bench.folder import BenchFolder
 from dismix.bench.plan import make_plan
 from dismix.bench.plan_checks import DEFAULTS
 from dismix.bench.resolve import resolve
+from dismix.bench.runner import run_study
+from dismix.data.draws import image_keys
+from dismix.data.manifest import write_manifest
 from dismix.data.phantom import PhantomSpec, build_phantom
 from dismix.errors import DisMixError
 
@@ -51,6 +56,31 @@ def test_folds_are_runs_of_their_own_with_generators_of_their_own(voted, tmp_pat
         seen = (tmp_path / "manifests" / spec.data / "training.csv").read_text()
         held_out = derive(voted, study.data[spec.data].how).split("test").table["image"]
         assert not any(image in seen for image in held_out)
+
+
+def test_records_name_images_alike_in_all_folds(voted, tmp_path):
+    """Two images have one name, in two folders: whichever folds they are in, all names tell."""
+    table = voted.table.copy()
+    for folder, place in (("a", 0), ("b", len(table) - 1)):
+        (tmp_path / folder).mkdir()
+        shutil.copy(voted.image_paths[place], tmp_path / folder / "same.png")
+    paths = [*map(str, voted.image_paths)]
+    table["image"] = [str(tmp_path / "a/same.png"), *paths[1:-1], str(tmp_path / "b/same.png")]
+    clashing = voted.with_table(table)
+    write_manifest(clashing, tmp_path / "manifest.csv")
+    plan = make_plan(
+        {"factors": {"fold": ["1/2", "2/2"], "mixer": ["none"], "grader": ["ce"],
+                     "scarcity": [1.0, 0.5]},
+         "settings": {"backbone": "tiny", "size": 32, "epochs": 1, "batch_size": 8},
+         "scarcity": {"at_least": 1}}, "folds")  # fmt: skip
+    bench = BenchFolder(tmp_path / "bench")
+    study = resolve(plan, bench, {"mine": tmp_path / "manifest.csv"})
+    assert run_study(study, bench, cpu=True).done == 4
+    whole = sorted(image_keys(clashing.image_paths))
+    assert "a/same.png" in whole
+    for share in (1.0, 0.5):
+        folds = [r for r in bench.records() if r["factors"]["scarcity"] == share]
+        assert sorted(name for r in folds for name in r["predictions"]["image"]) == whole
 
 
 @pytest.mark.parametrize("fold", ["0/5", "6/5", "1/1", "x", "2"])

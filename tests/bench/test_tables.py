@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -152,6 +153,23 @@ def test_runs_of_other_settings_are_never_averaged_together(lab):
     assert condition_words(odd) == "votes.mode = per_image"
     assert "votes.mode = per_image" in other_tables(study)[0].caption
     assert flatten({"a": {"b": [1]}}) == {"a.b": "[1]"}
+
+
+def test_ids_do_not_decide_what_is_told_apart(lab):
+    """In whatever order records are read, none of other settings is taken for another."""
+    ids = [
+        lab.grader("koa", "cloc", "mixup", seed, content={"config": {
+            "epochs": epochs, "data": {"content": content * 64}}})
+        for seed, (epochs, content) in enumerate([(1, "a"), (2, "b"), (1, "b")])
+    ]  # fmt: skip
+    for order in permutations(range(3)):
+        folder = lab.folder / "".join(map(str, order))
+        (folder / "records").mkdir(parents=True)
+        for place, number in enumerate(order):
+            content = json.loads((lab.folder / "records" / f"{ids[number]}.json").read_text())
+            content["id"] = f"{place}"
+            (folder / "records" / f"{place}.json").write_text(json.dumps(content))
+        assert len(read_study(folder).groups) == 3
 
 
 def test_what_the_plans_ask_for_now_is_usual(lab):
@@ -340,6 +358,49 @@ def test_generators_stand_beside_the_papers_probes(tmp_path):
     assert cell(table, "z_o accuracy", "KOA", "DisMix", "10 % of the images").paper == ""
     # Training alone; measuring came on top.
     assert cell(table, "training", "KOA", "DisMix", "as usual").text == "6.7 min"
+
+
+def test_generators_of_other_recipes_are_not_averaged(tmp_path):
+    lab = Lab(tmp_path)
+    for epochs, z_o, seeds in ((2, 0.2, (0,)), (400, 0.8, (0, 1))):
+        for seed in seeds:
+            # Another seed makes another generator, which is a repeat and no other setting.
+            made = {"id": f"{epochs + seed:016x}", "recipe": {"epochs": epochs}, "seed": seed}
+            lab.generator("koa", "full", z_o, 0.3, seed=seed,
+                          content={"config": {"generator": made, "seed": seed}})  # fmt: skip
+    table = generator_table(read_study(tmp_path))
+    shown = {row[2].text: row[3].text for row in table.rows}
+    assert shown == {"as usual": "80.0", "generator.recipe.epochs = 2": "20.0"}
+    # What generators differ in is no matter of graders.
+    lab.grader("koa", "cloc", "dismix", 0)
+    assert [*read_study(tmp_path).groups] == [Key("koa", "cloc", "dismix")]
+
+
+def test_generators_have_no_probability_of_mixing(tmp_path):
+    lab = Lab(tmp_path)
+    for mixer in ("mixup", "dismix"):
+        lab.grader("koa", "cloc", mixer, 0, p=0.3, policies="interpolating")
+    lab.generator("koa", "full", 0.64, 0.3)
+    lab.overhead("koa", "cloc", "mixup", p=0.3)
+    study = read_study(tmp_path)
+    found = cell(generator_table(study), "z_n accuracy", "KOA", "DisMix", "as usual")
+    assert (found.text, found.paper) == ("30.0", "19.65")
+    # Timed runs do mix: the usual policies are theirs too, so their graders are found.
+    (mixup,) = (o for o in overheads(study) if o.mixer == "mixup")
+    assert mixup.where == ""
+    assert mixup.accuracy is not None
+
+
+def test_overhead_of_other_steps_is_not_averaged(tmp_path):
+    lab = Lab(tmp_path)
+    timed = ((0, 32, 3, 4.0), (1, 32, 3, 6.0), (0, 32, 9, 5.0), (0, 8, 3, 11.0))
+    for seed, size, epochs, percent in timed:
+        config = {"grader": {"batch_size": size, "epochs": epochs}, "seed": seed}
+        content = {"config": config, "metrics": {"overhead_percent": percent}}
+        lab.overhead("idrid", "gol", "mixup", seed=seed, content=content)
+    found = {o.where: o.percent for o in overheads(read_study(tmp_path)) if o.mixer == "mixup"}
+    # Epochs say nothing about a step.
+    assert found == {"": 5.0, "grader.batch_size = 8": 11.0}
 
 
 def test_overhead_of_other_probabilities_is_not_averaged(tmp_path):

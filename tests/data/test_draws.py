@@ -49,6 +49,9 @@ def test_image_keys_leave_out_the_folder_above():
     there = [Path("/far/away") / path.relative_to("/here") for path in here]
     assert image_keys(here) == image_keys(there) == ["train/1.png", "test/1.png", "test/2.png"]
     assert image_keys(here[1:]) == ["1.png", "2.png"]
+    assert image_keys(here[1:], 2) == ["test/1.png", "test/2.png"]
+    assert image_keys(here, 1) == image_keys(here, 2)
+    assert image_keys([Path("1.png")], 2) == ["1.png"]
     assert image_keys([]) == []
 
 

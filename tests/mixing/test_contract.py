@@ -321,9 +321,7 @@ def test_wrong_input_is_one_line(name):
         make(name, target="softt")
     with pytest.raises(DisMixError, match=f"'{name}' has no option 'p_mod'; did you mean 'p_mode'"):
         make(name, p_mod="batch")
-    with pytest.raises(
-        DisMixError, match="setting 'p': 'half' is no number; give one, such as 0.5"
-    ):
+    with pytest.raises(DisMixError, match="setting 'p': 'half' is no number"):
         make(name, p="half")
 
 

@@ -100,3 +100,12 @@ def test_what_does_not_fit_together_is_refused():
     some[1]["predictions"]["image"] = some[1]["predictions"]["image"][::-1]
     with pytest.raises(DisMixError, match="different images"):
         pool(some)
+
+
+def test_a_study_that_older_code_began_is_finished():
+    """Its first runs name images by fewer parts of their path."""
+    runs = records(none=6, mixup=6, dismix=2)
+    for run in runs[::2]:
+        said = run["predictions"]
+        said["image"] = [f"knees/{name}" for name in said["image"]]
+    assert len(pool(runs).images) == 60

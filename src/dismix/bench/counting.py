@@ -11,6 +11,26 @@ Setting = tuple[str, ...]
 Scores = Mapping[Setting, Mapping[str, float]]
 """Setting -> mixer -> mean over repeats."""
 
+
+@dataclass(frozen=True)
+class Pair:
+    """Means of ours and of an opponent in one setting, over the repeats they are compared on.
+
+    Attributes:
+        ours: Our mean.
+        theirs: The opponent's.
+        repeats: Runs on folds that both have; 1 where there are no folds, whose seeds are taken
+            as they are.
+    """
+
+    ours: float
+    theirs: float
+    repeats: int = 1
+
+
+Pairs = Mapping[Setting, Mapping[str, Pair]]
+"""Setting in which ours was run -> opponent -> what they are compared by."""
+
 PER_SETTING = "best baseline of each setting"
 ON_AVERAGE = "best baseline on average"
 
@@ -80,69 +100,88 @@ class Comparison:
         return float(np.mean([duel.gain for duel in self.duels])) if self.duels else 0.0
 
 
-def compare(scores: Scores, ours: str, baselines: Sequence[str], *, higher: bool) -> Comparison:
+def pairs_of(scores: Scores, ours: str) -> Pairs:
+    """Return the pairs of a mixer where nothing but means is known.
+
+    Example:
+        >>> pairs_of({("a",): {"x": 3.0, "y": 1.0}, ("b",): {"y": 2.0}}, "x")
+        {('a',): {'y': Pair(ours=3.0, theirs=1.0, repeats=1)}}
+    """
+    return {
+        setting: {name: Pair(row[ours], mean) for name, mean in row.items() if name != ours}
+        for setting, row in scores.items()
+        if ours in row
+    }
+
+
+def compare(pairs: Pairs, baselines: Sequence[str], *, higher: bool) -> Comparison:
     """Compare with the best of ``baselines`` in each setting.
 
-    With a single baseline that is simply the comparison with it.
+    With a single baseline that is simply the comparison with it. Of several, those that share
+    fewer runs on folds with ours than others are not candidates: means over different test
+    images cannot be compared.
 
     Args:
-        scores: Means.
-        ours: Our mixer.
+        pairs: Our means and theirs.
         baselines: Opponents; those missing in a setting are passed over there.
         higher: Whether more is better.
 
     Example:
         >>> table = {("a",): {"x": 3.0, "y": 1.0, "z": 2.0}, ("b",): {"x": 1.0, "y": 2.0}}
-        >>> found = compare(table, "x", ["y", "z"], higher=True)
+        >>> found = compare(pairs_of(table, "x"), ["y", "z"], higher=True)
         >>> found.wins, found.losses, [duel.opponent for duel in found.duels]
         (1, 1, ['z', 'y'])
     """
     sign = 1 if higher else -1
     duels = []
-    for setting, row in scores.items():
-        present = [name for name in baselines if name in row]
-        if ours not in row or not present:
+    for setting, row in pairs.items():
+        present = {name: row[name] for name in baselines if name in row}
+        if not present:
             continue
-        best = max(present, key=lambda name: sign * row[name])
-        gain = float(np.round(sign * (row[ours] - row[best]), DECIMALS)) + 0.0
-        duels.append(Duel(setting, row[ours], row[best], best, gain))
+        most = max(pair.repeats for pair in present.values())
+        gains = {n: _gain(pair, sign) for n, pair in present.items() if pair.repeats == most}
+        best = min(gains, key=lambda name: gains[name])
+        gain = float(np.round(gains[best], DECIMALS)) + 0.0
+        duels.append(Duel(setting, row[best].ours, row[best].theirs, best, gain))
     name = baselines[0] if len(baselines) == 1 else PER_SETTING
     test = signed_rank([duel.gain for duel in duels])
     return Comparison(name, tuple(duels), test, higher=higher)
 
 
-def best_on_average(scores: Scores, ours: str, baselines: Sequence[str], *, higher: bool) -> str:
-    """Return the baseline with the best mean over the settings that all share.
+def _gain(pair: Pair, sign: int) -> float:
+    return sign * (pair.ours - pair.theirs)
 
-    Baselines that were run in fewer of our settings than others are not candidates: means
-    over different settings cannot be compared.
+
+def best_on_average(pairs: Pairs, baselines: Sequence[str], *, higher: bool) -> str:
+    """Return the baseline that leaves ours the least gain, over the settings that all share.
+
+    Baselines that were run in fewer of our settings than others, or on fewer of our folds, are
+    not candidates: means over different settings cannot be compared.
     """
-    rows = [row for row in scores.values() if ours in row]
-    covered = {name: sum(name in row for row in rows) for name in baselines}
+    rows = list(pairs.values())
+    covered = {n: sum(row[n].repeats for row in rows if n in row) for n in baselines}
     full = [name for name in baselines if covered[name] == max(covered.values()) > 0]
     shared = [row for row in rows if all(name in row for name in full)]
     sign = 1 if higher else -1
     if not full or not shared:
         return ""
-    return max(full, key=lambda name: sign * float(np.mean([row[name] for row in shared])))
+    return min(full, key=lambda name: float(np.mean([_gain(row[name], sign) for row in shared])))
 
 
-def compare_all(
-    scores: Scores, ours: str, baselines: Sequence[str], *, higher: bool
-) -> list[Comparison]:
+def compare_all(pairs: Pairs, baselines: Sequence[str], *, higher: bool) -> list[Comparison]:
     """Return the comparisons with the strongest in both meanings, then with each baseline.
 
     Holm's correction is over the single baselines. The per-setting best is a harder opponent
     than any baseline: it is chosen after seeing the results.
     """
-    present = [name for name in baselines if any(ours in r and name in r for r in scores.values())]
+    present = [name for name in baselines if any(name in row for row in pairs.values())]
     if not present:
         return []
-    single = [compare(scores, ours, [name], higher=higher) for name in present]
+    single = [compare(pairs, [name], higher=higher) for name in present]
     adjusted = holm([found.test.p for found in single])
     single = [replace(c, p_holm=p) for c, p in zip(single, adjusted, strict=True)]
-    strongest = replace(compare(scores, ours, present, higher=higher), opponent=PER_SETTING)
-    top = best_on_average(scores, ours, present, higher=higher)
+    strongest = replace(compare(pairs, present, higher=higher), opponent=PER_SETTING)
+    top = best_on_average(pairs, present, higher=higher)
     both = [strongest]
     for found in single:
         if found.opponent == top:

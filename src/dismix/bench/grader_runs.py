@@ -66,7 +66,9 @@ def run_grader(
             training, splits["train"], splits["val"], run, accelerator, resume=True,
             progress=clock.ticking(progress),
         )  # fmt: skip
-    found = _tested(training, run / model_file(settings.select[0], 0), splits, data)
+    # Names without the folder above the data: a record is the same on every machine.
+    names = image_keys(data.split("test").image_paths, spec["local"]["parts"])
+    found = _tested(training, run / model_file(settings.select[0], 0), splits, names)
     return {
         **found, "wall_s": round(clock.seconds, 3), "images_seen": spec["images"],
         "generator_s": None if shared is None else shared["seconds"],
@@ -119,7 +121,7 @@ def _rows(mixer: Any, data: Manifest, spec: Mapping[str, Any], warm: Warm) -> An
 
 
 def _tested(
-    training: Training, file: Any, splits: Mapping[str, SplitImages], data: Manifest
+    training: Training, file: Any, splits: Mapping[str, SplitImages], names: list[str]
 ) -> dict[str, Any]:
     """Grade the test images once, with the model that validation chose."""
     grader = training.grader
@@ -127,7 +129,6 @@ def _tested(
     grader.eval()
     validation = evaluate(grader, splits["val"])
     grades = grade_split(grader, splits["test"])
-    test = data.split("test")
     law = grades.probabilities.double().numpy()
     target = splits["test"].target.to("cpu")
     metrics = grade_metrics(
@@ -138,14 +139,13 @@ def _tested(
     rule = training.settings.select[0]
     return {
         "epoch": training.selectors[rule].epoch, "select": rule, "metrics": metrics,
-        "validation": validation, "predictions": _predictions(grades, target.hard, test),
+        "validation": validation, "predictions": _predictions(grades, target.hard, names),
     }  # fmt: skip
 
 
-def _predictions(grades: Grades, truth: torch.Tensor, test: Manifest) -> dict[str, Any]:
-    # Names without the folder above the data: a record is the same on every machine.
+def _predictions(grades: Grades, truth: torch.Tensor, names: list[str]) -> dict[str, Any]:
     return {
-        "image": image_keys(test.image_paths),
+        "image": names,
         "grade": truth.tolist(),
         "label": grades.label.tolist(),
         "probabilities": [[round(p, 4) for p in row] for row in grades.probabilities.tolist()],

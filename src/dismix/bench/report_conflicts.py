@@ -5,7 +5,7 @@ annotators. The factors of such runs are the same; what differs is in their conf
 settings that differ become further factors, and what is usual among them is left out again, so
 that the main table holds runs of one kind and the others are shown beside it. What all mixers
 share, as epochs, is usual or not for all of them alike: one that was run with fewer epochs only
-is not compared with the rest.
+is not compared with the rest. Generators and timed runs are told apart among themselves.
 
 Folds of one dealing are repeats of one setting. Runs on folds and runs on the data's own split,
 or on folds of another dealing, are of different kinds, for all mixers alike.
@@ -15,7 +15,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 from dismix.bench.report_data import FOLDS, MAIN, Condition, Key, Record
@@ -24,6 +23,11 @@ _ABSENT = "not given"
 #: What follows from which fold is held out: no setting of its own.
 _OF_A_FOLD = ("data.content", "data.counts.", "data.derivation.fold.", "generator.id",
               "generator.given")  # fmt: skip
+#: The run's own seed. Seeds of votes, splits and generators are settings: folds have no digest
+#: that would tell of them.
+_REPEAT = "seed"
+#: What follows from a generator's own seed, which a run that measures generators has for its own.
+_OF_A_GENERATOR = ("generator.id", "generator.seed")
 #: What folds were dealt of.
 _SOURCE = "data.source"
 #: Settings that each mixer may have of its own.
@@ -35,34 +39,42 @@ Dealings = Mapping[tuple[str, str], str]
 def tell_apart(records: list[Record]) -> list[Record]:
     """Add settings as factors where finished runs of equal factors differ in them."""
     flat = {r.id: _settings(r) for r in records}
-    groups: dict[tuple[str, Key], list[Record]] = {}
-    for record in records:
-        if record.status == "done" and record.kind == "grader":
-            groups.setdefault((record.kind, record.key), []).append(record)
-    paths: set[str] = set()
-    for group in groups.values():
-        for one, two in pairwise(group):
-            paths |= _differing(flat[one.id], flat[two.id])
     shared = {name: _shared(settings) for name, settings in flat.items()}
-    for group in _rivals(groups).values():
-        for one, two in pairwise(group):
-            if shared[one.id] and shared[two.id]:
-                paths |= _differing(shared[one.id], shared[two.id])
-    if not paths:
-        return records
+    paths: dict[str, set[str]] = {}
+    for kind in {record.kind for record in records}:
+        done = [r for r in records if r.status == "done" and r.kind == kind]
+        rivals, found = [r for r in done if shared[r.id]], paths.setdefault(kind, set())
+        # Runs that some settings part are looked at again on each side of them: digests that
+        # were passed over beside those settings may still differ there.
+        while more := (
+            _conflicts(done, flat, found, lambda r: r.key)
+            | _conflicts(rivals, shared, found, _rivalry)
+        ):
+            found |= more
     return [
-        _with_other(r, {p: flat[r.id][p] for p in paths if p in flat[r.id]}) if flat[r.id] else r
-        for r in records
+        _with_other(r, {p: v for p, v in flat[r.id].items() if p in paths[r.kind]}) for r in records
     ]
 
 
-def _rivals(groups: Mapping[tuple[str, Key], list[Record]]) -> dict[Any, list[Record]]:
-    """Return runs that tables compare: of one data set, grader and condition, whatever mixes."""
-    found: dict[Any, list[Record]] = {}
-    for (kind, key), group in groups.items():
-        plain = replace(key.condition, p=MAIN.p, policies=MAIN.policies, ablation=MAIN.ablation)
-        found.setdefault((kind, key.data, key.grader, plain), []).extend(group)
-    return found
+def _conflicts(
+    records: Iterable[Record],
+    settings: Mapping[str, Mapping[str, str]],
+    known: Set[str],
+    place: Callable[[Record], Any],
+) -> set[str]:
+    """Return what runs of one place differ in though they have the same known settings."""
+    groups: dict[Any, list[Mapping[str, str]]] = {}
+    for record in records:
+        given = settings[record.id]
+        values = tuple(given.get(path) for path in sorted(known))
+        groups.setdefault((place(record), values), []).append(given)
+    return {path for group in groups.values() for path in _differing(group)}
+
+
+def _rivalry(record: Record) -> Any:
+    """Return what runs that tables compare have in common, whatever mixes."""
+    plain = replace(record.condition, p=MAIN.p, policies=MAIN.policies, ablation=MAIN.ablation)
+    return record.data, record.grader, plain
 
 
 def _is_shared(path: str) -> bool:
@@ -75,27 +87,27 @@ def _shared(settings: Mapping[str, str]) -> dict[str, str]:
 
 def _settings(record: Record) -> dict[str, str]:
     found = flatten(record.content.get("config") or {})
-    if not record.fold:
-        return found
-    return {path: value for path, value in found.items() if not path.startswith(_OF_A_FOLD)}
+    follows: tuple[str, ...] = _OF_A_FOLD if record.fold else ()
+    follows += _OF_A_GENERATOR if record.kind == "generator" else ()
+    return {path: value for path, value in found.items() if not path.startswith(follows)}
 
 
-def _differing(one: Mapping[str, str], two: Mapping[str, str]) -> set[str]:
+def _differing(group: list[Mapping[str, str]]) -> set[str]:
     found = {
-        path
-        for path in one.keys() | two.keys()
-        if one.get(path) != two.get(path) and "seed" not in path.rpartition(".")[2]
+        path: {given.get(path) for given in group}
+        for path in {path for given in group for path in given} - {_REPEAT}
     }
-    if not (_SOURCE in one and _SOURCE in two):
-        # Older records do not tell.
-        found.discard(_SOURCE)
+    # Older records do not tell.
+    found.get(_SOURCE, set()).discard(None)
+    found = {path: values for path, values in found.items() if len(values) > 1}
     # Digests follow from settings; they speak only where nothing else does.
-    words = {path for path in found if not _is_digest(one.get(path) or two.get(path, ""))}
-    return words or found
+    words = {path for path, values in found.items() if not any(map(_is_digest, values))}
+    return words or {*found}
 
 
-def _is_digest(value: str) -> bool:
-    return len(value) >= 12 and all(c in "0123456789abcdef" for c in value)
+def _is_digest(value: str | None) -> bool:
+    text = value or ""
+    return len(text) >= 12 and all(c in "0123456789abcdef" for c in text)
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -154,8 +166,8 @@ def without_dealing(key: Key, usual: Dealings) -> Condition:
 def drop_usual(records: list[Record], wanted: Set[str] = frozenset()) -> list[Record]:
     """Leave out further factors at their usual value, so that they mark what is unusual.
 
-    Usual is what most runs of the same data set and grader have and, of settings that are a
-    mixer's own, of the same mixer: of those that the plans ask for now, where there are any. In
+    Usual is what most runs of the same kind, data set and grader have and, of settings that are
+    a mixer's own, of the same mixer: of those that the plans ask for now, where there are any. In
     a draw the later one is usual.
 
     Args:
@@ -166,12 +178,12 @@ def drop_usual(records: list[Record], wanted: Set[str] = frozenset()) -> list[Re
     if not names:
         return records
     shared, own = [n for n in names if _is_shared(n)], [n for n in names if not _is_shared(n)]
-    for_all = _usual_by(records, shared, wanted, lambda r: (r.data, r.grader))
-    for_one = _usual_by(records, own, wanted, lambda r: (r.data, r.grader, r.mixer))
+    for_all = _usual_by(records, shared, wanted, lambda r: (r.kind, r.data, r.grader))
+    for_one = _usual_by(records, own, wanted, lambda r: (r.kind, r.data, r.grader, r.mixer))
     changed = []
     for record in records:
         given = dict.fromkeys(names, _ABSENT) | dict(record.condition.other)
-        place = (record.data, record.grader)
+        place = (record.kind, record.data, record.grader)
         common = for_all[place] | for_one[*place, record.mixer]
         odd = {name: value for name, value in given.items() if value != common.get(name)}
         changed.append(_with_other(record, odd, new=True))

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from dismix.bench.counting import compare_all
+from dismix.bench.counting import compare_all, pairs_of
 from dismix.bench.paper import PAPER_MIXERS, find_number, paper_scores
 from dismix.bench.report_study import Study, mixer_name
 from dismix.bench.tables import METRICS, OURS, Metric
@@ -51,7 +51,7 @@ def paper_sentence() -> str:
     """Return what the same counting says of the paper's own numbers."""
     rivals = [name for name in PAPER_MIXERS if name != OURS]
     found = [
-        compare_all(paper_scores(metric.key), OURS, rivals, higher=metric.higher)[0]
+        compare_all(pairs_of(paper_scores(metric.key), OURS), rivals, higher=metric.higher)[0]
         for metric in METRICS
     ]
     (accuracy, mae) = found

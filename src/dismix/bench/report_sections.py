@@ -10,7 +10,7 @@ from dismix.bench.report_charts import boundary_bars, feature_panels, overhead_s
 from dismix.bench.report_data import MAIN, Record
 from dismix.bench.report_study import Study, grader_name, mixer_name
 from dismix.bench.report_summary import Summary
-from dismix.bench.report_without import read_left_out, tables_without
+from dismix.bench.report_without import read_left_out, tables_without, warnings
 from dismix.bench.tables import METRICS, Cell, Table
 from dismix.bench.tables_costs import boundary_table, budget_table, overhead_table, seconds_text
 from dismix.bench.tables_generator import generator_table
@@ -66,7 +66,8 @@ def make_sections(study: Study, summary: Summary, folder: Path) -> list[Section]
             found.append(Section(spec.key, spec.title, spec.lead, tuple(spec.tables(study))))
     left = read_left_out(folder)
     if left is not None and (tables := tables_without(study, left)):
-        found.append(Section("without", left.title, left.why, tuple(tables)))
+        lines = warnings(study, left)
+        found.append(Section("without", left.title, left.why, tuple(tables), lines=lines))
     if odd := other_tables(study):
         lead = "Settings that the paper does not have, beside the usual ones."
         found.append(Section("other", "Other settings", lead, tuple(odd)))

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dismix.bench.counting import Setting
+from dismix.bench.counting import Pair, Setting
 from dismix.bench.paper import DATA, GRADERS, MIXERS, PAPER_MIXERS, data_key
 from dismix.bench.report_conflicts import (
     drop_usual,
@@ -33,6 +32,7 @@ from dismix.bench.report_data import (
     read_fold,
     read_records,
 )
+from dismix.bench.report_pairs import Gains, compared, image_gains, pair_means
 from dismix.errors import DisMixError
 from dismix.registry import near_names
 
@@ -40,7 +40,7 @@ PLANNED = "planned.json"
 """Optional, beside ``records``: {"runs": [{"id", "kind", "factors", "blocked"}]} of all plans."""
 
 Scores = dict[Setting, dict[str, float]]
-Gains = NDArray[np.float64]
+Pairs = dict[Setting, dict[str, Pair]]
 
 
 @dataclass
@@ -151,34 +151,44 @@ class Study:
         return {unit: value for unit, value in found if value is not None}
 
     def scores(self, metric: str, condition: Condition | None = None) -> Scores:
-        """Return means over repeats by (data set, grader) and mixer.
-
-        Folds are different test images, so only runs that all mixers of a setting have count
-        there, where there are any; seeds are taken as they are.
-        """
+        """Return means by (data set, grader) and mixer, each over all repeats that it has."""
         condition = condition or self.base
         found: Scores = {}
         for data in self.data():
             for grader in self.graders(data, condition):
                 row = {}
                 for mixer in self.mixers():
-                    values = self.by_unit(Key(data, grader, mixer, condition), metric)
+                    values = self.values(Key(data, grader, mixer, condition), metric)
                     if values:
-                        row[mixer] = values
+                        row[mixer] = float(np.mean(values))
                 if row:
-                    found[data, grader] = _means(row)
+                    found[data, grader] = row
         return found
 
-    def image_gains(self, ours: Key, theirs: Key, metric: str) -> Gains | None:
-        """Return what ours gains on each test image (N,), both averaged over their repeats.
+    def pairs(self, metric: str, ours: str, condition: Condition | None = None) -> Pairs:
+        """Return what a mixer is compared by with each other one, by (data set, grader).
 
-        Images that only one of them graded are left out; None when there are no predictions.
+        Settings without runs of ours are left out, as are mixers that share no fold with it.
         """
-        mean = [_by_image(self.groups.get(key, []), metric) for key in (ours, theirs)]
-        shared = [image for image in mean[0] if image in mean[1]]
-        if not shared:
-            return None
-        return np.array([mean[0][image] - mean[1][image] for image in shared])
+        condition = condition or self.base
+        found: Pairs = {}
+        for (data, grader), row in self.scores(metric, condition).items():
+            if ours not in row:
+                continue
+            keys = {mixer: Key(data, grader, mixer, condition) for mixer in row}
+            sides = {mixer: self.groups[key] for mixer, key in keys.items()}
+            met = {m: pair_means(sides[ours], sides[m], metric) for m in row if m != ours}
+            found[data, grader] = {m: pair for m, pair in met.items() if pair is not None}
+        return found
+
+    def compared_ids(self, ours: Key, theirs: Key, metric: str) -> tuple[str, ...]:
+        """Return the ids of the runs that a comparison of two settings rests on."""
+        sides = compared(self.groups.get(ours, []), self.groups.get(theirs, []), metric)
+        return tuple(record.id for side in sides for record in side)
+
+    def image_gains(self, ours: Key, theirs: Key, metric: str) -> Gains | None:
+        """Return what ours gains on each test image; see `dismix.bench.report_pairs`."""
+        return image_gains(self.groups.get(ours, []), self.groups.get(theirs, []), metric)
 
     def seed_gains(self, ours: Key, theirs: Key, metric: str, *, higher: bool) -> Gains:
         """Return what ours gains with each fold and seed that both have."""
@@ -203,32 +213,6 @@ def grader_name(name: str) -> str:
     return GRADERS.get(name, name.upper() if len(name) <= 4 else name)
 
 
-def _means(row: Mapping[str, Mapping[Unit, float]]) -> dict[str, float]:
-    units = [set(values) for values in row.values()]
-    shared = {unit for unit in set.intersection(*units) if unit[0]} or set.union(*units)
-    return {
-        mixer: float(np.mean([value for unit, value in values.items() if unit in shared]))
-        for mixer, values in row.items()
-    }
-
-
-def _by_image(records: list[Record], metric: str) -> dict[tuple[int, str], float]:
-    """Return each image's mean score over repeats; more is better for both metrics.
-
-    Records name images only as far as one fold needs it, so the fold is part of the name.
-    """
-    sums: dict[tuple[int, str], list[float]] = {}
-    for record in records:
-        if record.predictions is None:
-            continue
-        found = record.predictions
-        wrong = np.abs(found.label - found.grade)
-        scores = (wrong == 0).astype(float) if metric == "accuracy" else -wrong.astype(float)
-        for image, score in zip(found.image, scores.tolist(), strict=True):
-            sums.setdefault((record.fold, image), []).append(score)
-    return {image: float(np.mean(scores)) for image, scores in sums.items()}
-
-
 def read_study(folder: Path, plan: str | None = None) -> Study:
     """Read a benchmark folder.
 
@@ -248,7 +232,11 @@ def read_study(folder: Path, plan: str | None = None) -> Study:
     usual = usual_dealings(records, planned)
     p, policies = _common([*(r.key for r in records if r.kind == "grader"), *planned])
     records = [replace(r, condition=without_dealing(r.key, usual)) for r in records]
-    records = [replace(r, condition=_beside(r.key, p, policies)) for r in records]
+    # Generators mix nothing: what is usual among mixers is none of their settings.
+    records = [
+        r if r.kind == "generator" else replace(r, condition=_beside(r.key, p, policies))
+        for r in records
+    ]
     study = Study(drop_usual(records, wanted))
     known = {record.id: record for record in study.records}
     for run, key in zip(runs, planned, strict=True):

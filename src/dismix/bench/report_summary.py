@@ -95,7 +95,8 @@ def _wins(study: Study, outcomes: list[Outcome]) -> Iterable[str]:
     elif study.base != MAIN:
         yield f"All of this is under one condition: {condition_words(study.base)}."
     if all(outcome.strongest is None for outcome in outcomes):
-        yield f"{mixer_name(ours)} was run without any other mixer to compare it with."
+        where = " on the same folds" if study.has_folds else ""
+        yield f"{mixer_name(ours)} was run without any other mixer{where} to compare it with."
     for outcome in outcomes:
         if outcome.strongest is not None:
             yield _verdict(mixer_name(ours), outcome)
@@ -116,8 +117,9 @@ def _unequal(study: Study, count: int) -> str:
     where = f"In {count} of these settings" if count > 1 else "In one of these settings"
     if study.has_folds:
         return (
-            f"{where} some mixers lack runs that others have; compared there are the folds and"
-            " seeds that all of them have, where there are any."
+            f"{where} some mixers lack runs that others have; any two are compared on the folds and"
+            f" seeds that both have, and the best baseline is one of those that share most of them"
+            f" with {mixer_name(focus(study))}."
         )
     return (
         f"{where} some mixers were run with other seeds or fewer than {mixer_name(focus(study))};"

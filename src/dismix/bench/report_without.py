@@ -6,11 +6,12 @@ Which images, stands in ``leave_out.json`` of the benchmark's folder::
      "why": "Test images that also are among the training images.",
      "images": {"idrid": ["IDRiD_001.jpg", ...]}}
 
-Names are those of the records' predictions. Nothing is trained again.
+Names are those of the records' predictions: as many parts of an image's path as tell the test
+images apart or, where the data are dealt into folds, all images. Nothing is trained again.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from dismix.bench.tables_studies import main_grid
 from dismix.errors import DisMixError
 
 LEAVE_OUT = "leave_out.json"
+#: So many names are told in a line.
+_FEW = 5
 
 
 @dataclass(frozen=True)
@@ -83,20 +86,43 @@ def tables_without(study: Study, left: LeftOut) -> list[Table]:
     return tables
 
 
-def study_without(study: Study, left: LeftOut) -> Study:
-    """Return the main runs of the named data sets, judged on the images that are kept."""
+def warnings(study: Study, left: LeftOut) -> tuple[str, ...]:
+    """Return what is wrong with the names, a line a data set: a slip would leave out nothing."""
     found = []
+    for data, listed in sorted(left.images.items()):
+        records = [r for r in _main_runs(study, left) if r.data == data]
+        tested = {i for r in records if r.predictions is not None for i in r.predictions.image}
+        if not tested:
+            continue
+        name = study.data_name(data)
+        if absent := sorted(listed - tested):
+            told = ", ".join(absent[:_FEW]) + (", ..." if len(absent) > _FEW else "")
+            found.append(f"{name}: {len(absent)} of {len(listed)} listed names are those of no test"
+                         f" image: {told}.")  # fmt: skip
+        if len({image.count("/") for image in tested}) > 1:
+            # Such records were made when each fold named its images by itself.
+            found.append(f"{name}: some runs name images by more parts of their path than others,"
+                         " so that listed images may still be there, or others left out; run"
+                         " those with fewer parts again.")  # fmt: skip
+    return tuple(found)
+
+
+def _main_runs(study: Study, left: LeftOut) -> Iterator[Record]:
     for record in study.records:
         usual = record.kind == "grader" and record.condition == study.base
-        if usual and record.data in left.images:
-            judged = _judged(record, left.images[record.data])
-            found += [] if judged is None else [judged]
-    return Study(found)
+        if usual and record.status == "done" and record.data in left.images:
+            yield record
+
+
+def study_without(study: Study, left: LeftOut) -> Study:
+    """Return the main runs of the named data sets, judged on the images that are kept."""
+    judged = (_judged(record, left.images[record.data]) for record in _main_runs(study, left))
+    return Study([record for record in judged if record is not None])
 
 
 def _judged(record: Record, images: frozenset[str]) -> Record | None:
     given = record.predictions
-    if given is None or record.status != "done":
+    if given is None:
         return None
     keep = np.array([image not in images for image in given.image])
     if not keep.any():

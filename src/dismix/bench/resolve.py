@@ -171,6 +171,9 @@ class _Maker:
         local = {
             "settings": settings.to_dict(), "options": options, "timing": timing,
             "weights": None if weights is None else str(weights),
+            # Names that hold in all folds. Without folds all runs have the same test images, and
+            # are named as in the records that there are.
+            "parts": data.parts if "fold" in data.how else 1,
         }  # fmt: skip
         return RunSpec(
             short_id(parts), kind, self.plan.name, shown, config, local, data.key,

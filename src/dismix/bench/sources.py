@@ -9,6 +9,7 @@ from dismix.bench.derive import content_digest, derive, sha, source_digest, vote
 from dismix.bench.folder import BenchFolder
 from dismix.bench.plan import Plan
 from dismix.bench.specs import DataSpec
+from dismix.data.draws import image_keys
 from dismix.data.manifest import Manifest, read_manifest, write_manifest
 from dismix.data.phantom import PhantomSpec, build_phantom
 from dismix.data.sources import read_source
@@ -68,6 +69,7 @@ class Derivations:
     def __init__(self, folder: BenchFolder, *, keep: bool = True) -> None:
         self.folder, self.keep = folder, keep
         self._digests: dict[str, str] = {}
+        self._parts: dict[str, int] = {}
         self._known: dict[str, DataSpec] = {}
 
     def ready(self, name: str, manifest: Manifest, how: Mapping[str, Any]) -> DataSpec:
@@ -80,12 +82,15 @@ class Derivations:
         """
         if name not in self._digests:
             self._digests[name] = source_digest(manifest)
+            names = image_keys(manifest.image_paths)
+            self._parts[name] = 1 + max((key.count("/") for key in names), default=0)
         key = sha([self._digests[name], how])[:16]
         if key not in self._known:
             facts = self._made(key, manifest, how)
             self._known[key] = DataSpec(
                 key, name, facts["content"], facts["training"], facts["counts"],
                 tuple(facts["ranks"]), facts["grey"], dict(how), self._digests[name],
+                self._parts[name],
                 # Folders of before do not tell.
                 facts.get("votes", ""),
             )  # fmt: skip

@@ -22,6 +22,7 @@ class DataSpec:
         grey: Whether images have one channel.
         how: The derivation.
         source: Digest of what they were derived from.
+        parts: Trailing parts of a path that tell all images of the source apart.
         votes: Digest of who voted what; content has their shares alone.
     """
 
@@ -34,6 +35,7 @@ class DataSpec:
     grey: bool
     how: Mapping[str, Any]
     source: str
+    parts: int
     votes: str = ""
 
 

@@ -13,6 +13,10 @@ from dismix.bench.tables_studies import condition_words
 OVERHEAD = ("idrid", "gol")
 """Data set and grader of the paper's overhead figure."""
 
+#: Further factors that the time of a step depends on.
+_OF_A_STEP = ("grader.batch_size", "grader.size", "grader.backbone", "grader.augment",
+              "grader.hparams.", "mixer.options.", "generator.config.")  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Overhead:
@@ -64,13 +68,17 @@ def overheads(study: Study) -> list[Overhead]:
 def _mixed(study: Study, record: Record) -> Key:
     """Return the setting that a timed run tells of: the usual one but for how it mixes.
 
-    Mixing more often costs more, so runs of another p are not averaged; images and epochs say
-    nothing about the extra time of a step.
+    Mixing more often costs more, so runs of another p are not averaged, nor those of larger
+    batches or networks; images and epochs say nothing about the extra time of a step.
     """
     key, given = study.key(record.data, record.grader, record.mixer), record.condition
     if record.mixer == "none":
         return key
-    condition = replace(key.condition, p=given.p, policies=given.policies, ablation=given.ablation)
+    step = {name: value for name, value in given.other if name.startswith(_OF_A_STEP)}
+    other = tuple(sorted({**dict(key.condition.other), **step}.items()))
+    condition = replace(
+        key.condition, p=given.p, policies=given.policies, ablation=given.ablation, other=other
+    )
     return replace(key, condition=condition)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dismix.bench.counting import Comparison, Scores, Setting, compare_all
+from dismix.bench.counting import Comparison, Pair, Pairs, Setting, compare_all
 from dismix.bench.report_data import Key, mixer_order
 from dismix.bench.report_study import Study, grader_name, mixer_name
 from dismix.bench.statistics import bootstrap, sign_flip_test, signed_rank
@@ -57,26 +57,26 @@ def baselines(study: Study, ours: str) -> list[str]:
 def judge(study: Study, metric: Metric) -> Outcome:
     """Compare over the settings of the base condition."""
     ours = focus(study)
-    return _outcome(metric, study.scores(metric.key), ours, baselines(study, ours))
+    return _outcome(metric, study.pairs(metric.key, ours), baselines(study, ours))
 
 
 def judge_everywhere(study: Study, metric: Metric) -> Outcome | None:
     """Compare over all conditions at once; None where there is but one."""
     ours = focus(study)
-    scores: dict[Setting, dict[str, float]] = {}
+    pairs: dict[Setting, dict[str, Pair]] = {}
     conditions = {key.condition for key in study.groups if key.mixer == ours}
     for condition in sorted(conditions, key=repr):
-        for setting, row in study.scores(metric.key, condition).items():
-            if ours in row and len(row) > 1:
-                scores[*setting, repr(condition)] = row
-    if len({setting[-1] for setting in scores}) < 2:
+        for setting, row in study.pairs(metric.key, ours, condition).items():
+            if row:
+                pairs[*setting, repr(condition)] = row
+    if len({setting[-1] for setting in pairs}) < 2:
         return None
-    return _outcome(metric, scores, ours, baselines(study, ours))
+    return _outcome(metric, pairs, baselines(study, ours))
 
 
-def _outcome(metric: Metric, scores: Scores, ours: str, others: list[str]) -> Outcome:
-    found = compare_all(scores, ours, others, higher=metric.higher)
-    alone = compare_all(scores, ours, [NONE], higher=metric.higher)
+def _outcome(metric: Metric, pairs: Pairs, others: list[str]) -> Outcome:
+    found = compare_all(pairs, others, higher=metric.higher)
+    alone = compare_all(pairs, [NONE], higher=metric.higher)
     strongest = found[0] if found else None
     return Outcome(metric, strongest, tuple(found), alone[-1] if alone else None)
 
@@ -142,7 +142,7 @@ def duel_table(study: Study, outcome: Outcome, draws: int = 2000) -> Table:
             interval = f"{metric.gain(found.low)} to {metric.gain(found.high)}"
             value, images = found.low, str(len(gains))
         result = "won" if duel.gain > 0 else "tied" if duel.gain == 0 else "lost"
-        ids = tuple(r.id for key in (mine, other) for r in study.groups[key])
+        ids = study.compared_ids(mine, other, metric.key)
         rows.append(
             (
                 Cell(study.data_name(duel.setting[0])), Cell(grader_name(duel.setting[1])),
@@ -165,27 +165,27 @@ def heat_table(study: Study, metric: Metric) -> Table:
     """Return the gain of our mixer over every other in every setting, coloured."""
     ours = focus(study)
     others = [m for m in mixer_order({k.mixer for k in study.groups}) if m != ours]
-    scores = study.scores(metric.key)
-    gains: dict[tuple[Setting, str], float] = {}
-    for setting, row in scores.items():
-        for other in others:
-            if ours in row and other in row:
-                gains[setting, other] = (1 if metric.higher else -1) * (row[ours] - row[other])
+    pairs = study.pairs(metric.key, ours)
+    sign = 1 if metric.higher else -1
+    gains = {
+        (setting, other): sign * (pair.ours - pair.theirs)
+        for setting, row in pairs.items()
+        for other, pair in row.items()
+    }
     sizes = sorted(abs(gain) for gain in gains.values())
     # The ninth tenth: one collapsed run must not bleach all other cells.
     most = sizes[int(0.9 * (len(sizes) - 1))] if sizes else 1.0
     rows = []
-    for setting, row in scores.items():
-        if ours not in row:
-            continue
+    for setting in pairs:
         cells = []
         for other in others:
             gain = gains.get((setting, other))
+            mine, theirs = (study.key(setting[0], setting[1], m) for m in (ours, other))
             if gain is None:
-                cells.append(Cell("not run", missing=True))
+                words = "no fold in common" if theirs in study.groups else "not run"
+                cells.append(Cell(words, missing=True))
                 continue
-            keys = [study.key(setting[0], setting[1], m) for m in (ours, other)]
-            ids = tuple(r.id for key in keys for r in study.groups[key])
+            ids = study.compared_ids(mine, theirs, metric.key)
             tone = max(-1.0, min(1.0, gain / most)) if most else 0.0
             cells.append(Cell(metric.gain(gain), gain, ids, tone=tone))
         labels = (Cell(study.data_name(setting[0])), Cell(grader_name(setting[1])))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 _WORDS_PER_BLOCK = 8
 
 
-def image_keys(paths: Sequence[Path]) -> list[str]:
+def image_keys(paths: Sequence[Path], parts: int = 1) -> list[str]:
     """Name each image by the fewest trailing parts of its path that tell all of them apart.
 
     The folder above the data set is left out, so that a copy elsewhere, or a manifest written
@@ -28,15 +28,20 @@ def image_keys(paths: Sequence[Path]) -> list[str]:
     row. Lengthening only the keys that clash would change the draws of published results: 103
     names of IDRiD are in both of its folders, and all of its images are drawn by two parts.
 
+    Args:
+        paths: Of N images.
+        parts: So many parts at least: those of a larger set, for names that hold in all of it.
+
     Example:
         >>> image_keys([Path("/data/idrid/train/001.jpg"), Path("/data/idrid/test/001.jpg")])
         ['train/001.jpg', 'test/001.jpg']
     """
     # Accents as one sign: how a disk spells them is no property of an image.
     paths = [Path(unicodedata.normalize("NFC", str(path))) for path in paths]
-    parts = [path.parts for path in paths]
-    for depth in range(1, max((len(p) for p in parts), default=0) + 1):
-        keys = ["/".join(p[-depth:]) for p in parts]
+    split = [path.parts for path in paths]
+    longest = max((len(p) for p in split), default=0)
+    for depth in range(min(parts, longest), longest + 1):
+        keys = ["/".join(p[-depth:]) for p in split]
         if len(set(keys)) == len(keys):
             return keys
     return [path.as_posix() for path in paths]

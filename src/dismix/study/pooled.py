@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dismix.data.draws import image_keys
 from dismix.errors import DisMixError
 from dismix.graders.metrics import grade_metrics
 from dismix.study.choices import METRICS, MIXERS, Metric
@@ -59,8 +61,8 @@ def pool(
 
     Args:
         records: Finished runs of all folds, mixers and repeats.
-        groups: By fold, the group of each held-out image in the records' order. Records name
-            images only as far as one fold needs it, so names would not do.
+        groups: By fold, the group of each held-out image in the records' order. Older records
+            name images only as far as one fold needs it, so names would not do.
 
     Raises:
         DisMixError: Some run is missing, or runs of a fold were tested on other images.
@@ -76,7 +78,7 @@ def pool(
         raise DisMixError(f"{len(missing)} runs are missing", cure="run the same command again")
     first = {fold: by[fold, MIXERS[0], seeds[0]] for fold in folds}
     for (fold, _, _), found in by.items():
-        if found["image"] != first[fold]["image"]:
+        if _short(found["image"]) != _short(first[fold]["image"]):
             raise DisMixError(f"runs of fold {fold} were tested on different images")
     images = [name for fold in folds for name in first[fold]["image"]]
     names = [
@@ -98,6 +100,11 @@ def pool(
         {m: joined("label", m).astype(np.int64) for m in MIXERS},
         {m: joined("probabilities", m).astype(np.float64) for m in MIXERS},
     )
+
+
+def _short(images: Sequence[str]) -> list[str]:
+    # A study that older code has begun names images by fewer parts than are needed now.
+    return image_keys([Path(image) for image in images])
 
 
 def compare(pooled: Pooled, metric: Metric, worth: float) -> dict[tuple[str, str], Comparison]:
