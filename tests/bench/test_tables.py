@@ -485,3 +485,19 @@ def test_dismix_with_chosen_policies_stands_in_the_main_table(lab):
     # With several sets of policies the paper's, all four, is the usual one again.
     lab.grader("koa", "cloc", "dismix", 0)
     assert read_study(lab.folder).base == MAIN
+
+
+def test_what_is_usual_of_the_data_is_asked_for_each_condition(tmp_path):
+    lab = Lab(tmp_path)
+    for seed, content in ((0, "a" * 16), (1, "a" * 16), (2, "a" * 16), (3, "b" * 16)):
+        lab.grader("koa", "cloc", "mixup", seed, content={"config": {"data": {"content": content}}})
+    for seed in range(5):
+        config = {"config": {"data": {"content": "c" * 16}}}
+        lab.grader("koa", "cloc", "mixup", seed, scarcity=0.1, content=config)
+    study = read_study(tmp_path)
+    found = {key.condition: len(runs) for key, runs in study.groups.items()}
+    # The digest marks the one run on other data, not every run of the main table.
+    assert found[MAIN] == 3
+    assert found[replace(MAIN, scarcity=0.1)] == 5
+    (odd,) = (c for c in found if c.other)
+    assert (found[odd], odd.other) == (1, (("data.content", "b" * 16),))

@@ -15,6 +15,8 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from typing import Any
 
 from dismix.bench.report_data import FOLDS, MAIN, Condition, Key, Record
@@ -73,8 +75,12 @@ def _conflicts(
 
 def _rivalry(record: Record) -> Any:
     """Return what runs that tables compare have in common, whatever mixes."""
-    plain = replace(record.condition, p=MAIN.p, policies=MAIN.policies, ablation=MAIN.ablation)
-    return record.data, record.grader, plain
+    return record.data, record.grader, _without_own(record.condition)
+
+
+def _without_own(condition: Condition) -> Condition:
+    """Return a condition without what each mixer has of its own."""
+    return replace(condition, p=MAIN.p, policies=MAIN.policies, ablation=MAIN.ablation)
 
 
 def _is_shared(path: str) -> bool:
@@ -168,7 +174,8 @@ def drop_usual(records: list[Record], wanted: Set[str] = frozenset()) -> list[Re
 
     Usual is what most runs of the same kind, data set and grader have and, of settings that are
     a mixer's own, of the same mixer: of those that the plans ask for now, where there are any. In
-    a draw the later one is usual.
+    a draw the later one is usual. What follows from the data, such as their digest, is another
+    for scarce or clean ones, so its usual value is that of runs of the same condition.
 
     Args:
         records: All runs.
@@ -177,17 +184,35 @@ def drop_usual(records: list[Record], wanted: Set[str] = frozenset()) -> list[Re
     names = sorted({name for r in records for name, _ in r.condition.other} - {FOLDS})
     if not names:
         return records
-    shared, own = [n for n in names if _is_shared(n)], [n for n in names if not _is_shared(n)]
-    for_all = _usual_by(records, shared, wanted, lambda r: (r.kind, r.data, r.grader))
-    for_one = _usual_by(records, own, wanted, lambda r: (r.kind, r.data, r.grader, r.mixer))
+    usual = []
+    for shared, follows in product((True, False), repeat=2):
+        some = [n for n in names if (_is_shared(n), n.startswith(_OF_A_FOLD)) == (shared, follows)]
+        place = partial(_place, shared=shared, follows=follows)
+        usual.append((place, _usual_by(records, some, wanted, place)))
     changed = []
     for record in records:
         given = dict.fromkeys(names, _ABSENT) | dict(record.condition.other)
-        place = (record.kind, record.data, record.grader)
-        common = for_all[place] | for_one[*place, record.mixer]
+        common: dict[str, str] = {}
+        for place, values in usual:
+            common |= values[place(record)]
         odd = {name: value for name, value in given.items() if value != common.get(name)}
         changed.append(_with_other(record, odd, new=True))
     return changed
+
+
+def _place(record: Record, *, shared: bool, follows: bool) -> tuple[Any, ...]:
+    """Return among which runs a setting has its usual value.
+
+    Args:
+        record: A run.
+        shared: It is a setting of all mixers alike.
+        follows: It follows from the data.
+    """
+    where = (record.kind, record.data, record.grader, "" if shared else record.mixer)
+    if not follows:
+        return where
+    plain = replace(record.condition, other=())
+    return (*where, _without_own(plain) if shared else plain)
 
 
 def _usual_by(
