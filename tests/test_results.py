@@ -23,6 +23,7 @@ PHANTOM = re.compile(r"<!-- phantom: (\S+) -->\n((?:\|.*\n)+)")
 STUBBORN = re.compile(r"<!-- stubborn: (.+) -->\n((?:\|.*\n)+)")
 PAIRS = re.compile(r"<!-- pairs: (\S+) -->\n((?:\|.*\n)+)")
 ORACLE = re.compile(r"<!-- oracle: (\S+) -->\n((?:\|.*\n)+)")
+FEW = re.compile(r"<!-- few: (\S+) -->\n((?:\|.*\n)+)")
 POLICIES = re.compile(r"<!-- policies: (\S+) -->\n((?:\|.*\n)+)")
 
 
@@ -96,14 +97,18 @@ def test_policies_are_those_of_the_records() -> None:
 
 def test_perfect_mixes_are_those_of_the_records() -> None:
     page = RESULTS / "mixing" / "README.md"
-    ((folder, text),) = ORACLE.findall(page.read_text(encoding="utf-8"))
-    runs: dict[tuple[str, str], list[dict[str, float]]] = defaultdict(list)
-    for file in (RESULTS / folder).glob("*.json"):
-        record = json.loads(file.read_text(encoding="utf-8"))
-        asked = record["asked"]
-        place = f"{asked['train']} pictures, {asked['epochs']} epochs"
-        runs[asked["way"], place].append(record["test"])
-    assert _written(text) == {key: _cell(found) for key, found in runs.items()}
+    tables = ORACLE.findall(page.read_text(encoding="utf-8"))
+    assert len(tables) == 2
+    for folder, text in tables:
+        runs: dict[tuple[str, str], list[dict[str, float]]] = defaultdict(list)
+        for file in (RESULTS / folder).glob("*.json"):
+            record = json.loads(file.read_text(encoding="utf-8"))
+            asked = record["asked"]
+            place = f"{asked['train']} pictures, {asked['epochs']} epochs"
+            if asked["method"] != "ce":
+                place = f"{asked['method']}, {place}"
+            runs[asked["way"], place].append(record["test"])
+        assert _written(text) == {key: _cell(found) for key, found in runs.items()}
 
 
 def test_the_methods_without_mixing_are_those_of_the_records() -> None:
@@ -254,3 +259,18 @@ def test_a_report_is_rebuilt_from_the_records(folder: Path, tmp_path: Path) -> N
         for place in (tmp_path, folder)
     )
     assert made == kept
+
+
+def test_few_knees_are_those_of_the_records() -> None:
+    ((file, text),) = FEW.findall((RESULTS / "README.md").read_text(encoding="utf-8"))
+    runs: dict[str, list[dict[str, float]]] = defaultdict(list)
+    for line in (RESULTS / file).read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        if record["what"].startswith("591 KOA images"):
+            runs[record["what"].split(": ", 1)[1]].append(record["held_out"])
+    rows = [[c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines()][2:]
+    assert dict(rows) == {
+        way: f"{100 * mean(m['accuracy'] for m in found):.1f} / "
+        f"{mean(m['mae'] for m in found):.3f} / {mean(m['rps'] for m in found):.3f} ({len(found)})"
+        for way, found in runs.items()
+    }
