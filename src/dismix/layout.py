@@ -1,8 +1,8 @@
 """Memory layout of convolutions: channels last, where that is faster.
 
-On GPUs tensor cores want it. On CPUs, one core of an AMD EPYC with torch 2.13, EfficientNet-Lite0
-trains 1.6 times as fast and the tiny autoencoder 1.3 times; decoding alone gains nothing. Saved
-weights are laid out as usual whatever the network was trained in.
+On GPUs tensor cores want it; on CPUs EfficientNet-Lite0 trains 1.7 times as fast with it and nothing
+that was measured is slower (`benchmarks/layout_speed.py`). Saved weights are laid out as usual,
+whatever the network was trained in.
 """
 
 import torch
