@@ -1,9 +1,11 @@
 """Networks are laid out for the device they run on, and their files for nobody."""
 
+import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from dismix.generator import processes
 from dismix.graders.evaluation import grade_batch
 from dismix.graders.registry import create_grader
 from dismix.graders.saving import MODEL, load_grader, save_grader
@@ -38,3 +40,20 @@ def test_a_grader_is_laid_out_when_it_grades_and_its_file_is_not(tmp_path) -> No
     save_grader(grader, tmp_path)
     assert load_file(tmp_path / MODEL)["backbone.trunk.3.weight"].is_contiguous()
     assert torch.equal(grade_batch(load_grader(tmp_path), images).probabilities, graded)
+
+
+def test_what_processes_share_does_not_hang_on_its_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = torch.arange(24.0).view(1, 2, 3, 4)
+
+    def broadcast(tensor: torch.Tensor, source: int) -> None:
+        # What arrives is memory: it means the same only if both lie in the same way.
+        assert tensor.is_contiguous()
+        assert source == 0
+        tensor.copy_(first)
+
+    monkeypatch.setattr(processes, "in_company", lambda: True)
+    monkeypatch.setattr("torch.distributed.broadcast", broadcast)
+    own = laid_out(torch.zeros(1, 2, 3, 4))
+    processes.share(own)
+    assert torch.equal(own, first)
+    assert is_last(own)

@@ -38,7 +38,9 @@ def main(data: Path, run: Path, cache: Path) -> None:
     tensors |= {f"average.{k}": v for k, v in training.average.tensors.items()}
     tensors |= {f"guide.{k}": v for k, v in training.objective.guide.state_dict().items()}
     rank = os.environ.get("RANK", "0")
-    save_file({k: v.detach().clone() for k, v in tensors.items()}, run / f"rank{rank}.safetensors")
+    # Convolutions are laid out channels last while they train.
+    plain = {k: v.detach().clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
+    save_file(plain, run / f"rank{rank}.safetensors")
 
 
 if __name__ == "__main__":

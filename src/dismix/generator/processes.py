@@ -22,7 +22,10 @@ def in_company() -> bool:
 def share(tensor: Tensor) -> None:
     """Give all processes the first one's tensor, in place: rounding may differ."""
     if in_company():
-        distributed.broadcast(tensor.data, 0)
+        # Sent as it lies in memory, which may be another layout elsewhere (`dismix.layout`).
+        sent = tensor.detach().contiguous()
+        distributed.broadcast(sent, 0)
+        tensor.data.copy_(sent)
 
 
 def agree(flags: Tensor) -> Tensor:
