@@ -1,7 +1,8 @@
-"""Few images of KOA to train on, and many of its other training images to try recipes on.
+r"""Few images of KOA to train on, and many of its other training images to try recipes on.
 
     python benchmarks/koa_few.py KOA/manifest.csv -o few.csv
-    dismix generator train few.csv -o RUN --arch tiny --size 128 --epochs 80
+    dismix generator train few.csv -o RUN --arch tiny --size 128 --epochs 80 \
+        --set evaluate_every=40 --set strip_every=40
     dismix bench run results/bench/few_plan.json --data few=few.csv --generator few=RUN -o OUT --cpu
 
 The published test images are left out, and so are the published grades: the annotators' votes
