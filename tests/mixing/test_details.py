@@ -14,7 +14,7 @@ from tests.mixing.toy_run import FORMS, make_run, toy_generator
 from torch import Tensor
 
 from dismix.errors import DisMixError
-from dismix.mixing.details import COUNT, DETAILS, look_shares
+from dismix.mixing.details import COUNT, DETAILS, look_shares, rank_shares
 from dismix.mixing.dismix import DisMix
 from dismix.mixing.encoding import encode_split
 from dismix.mixing.engine import MixEngine
@@ -68,6 +68,23 @@ def test_shares_follow_the_table() -> None:
     assert torch.allclose(anchor + partner, torch.ones(len(rows)))
 
 
+def part_in_label(policy: int, lam: float, from_partner: bool) -> tuple[float, float]:
+    """Return the parts of anchor and partner in the label, read off the table of policies."""
+    if policy in (NONORDINAL_MIX, ORDER_SWAP):
+        return (0.0, 1.0) if from_partner else (1.0, 0.0)
+    return (lam, 1 - lam) if policy == ORDINAL_MIX else (lam, 0.0)
+
+
+def test_shares_of_the_label_follow_the_table() -> None:
+    rows = [(p, lam, f) for p in range(4) for lam in (0.2, 0.7) for f in (False, True)]
+    policy, lam, swapped = (torch.tensor(column) for column in zip(*rows, strict=True))
+    zeros = torch.zeros_like(policy)
+    found = rank_shares(PolicyDraws(policy, lam, swapped, zeros, zeros, swapped))
+    wanted = [part_in_label(*row) for row in rows]
+    for shares, column in zip(found, zip(*wanted, strict=True), strict=True):
+        assert shares.tolist() == pytest.approx(column)
+
+
 def drawn(maker: MixMaker, policy: int, lam: float, *, from_partner: bool) -> Tensor:
     """Return mixes of stored images by one policy, with one lam."""
     mixes = maker.draw(6, [3])
@@ -92,6 +109,41 @@ def test_with_all_of_the_anchor_the_mix_is_the_anchor(detailed: Path, policy: in
     told = (plain - own).abs() < MOST
     assert told.float().mean() > 0.5
     assert (mixed - own)[told].abs().max() <= 1.5 * GREY_LEVEL
+
+
+@pytest.mark.parametrize("policy", [ORDINAL_MIX, NONORDINAL_MIX, ORDER_SWAP, GENERATE_AND_MIX])
+@pytest.mark.parametrize("from_partner", [True, False])
+def test_detail_that_goes_with_the_label(detailed: Path, policy: int, from_partner: bool) -> None:
+    engine, lam = MixEngine.load(detailed), 0.25
+    settings = MixSettings(labels="votes", detail=0.5, detail_with="rank")
+    maker = MixMaker(engine, settings)
+    mixes = maker.draw(6, [3])
+    own, theirs = (
+        engine.details.read(rows, engine.device) for rows in (mixes.anchor, mixes.choices.partner)
+    )
+    share, other = part_in_label(policy, lam, from_partner)
+    plain = drawn(MixMaker(engine, MixSettings(labels="votes")), policy, lam,
+                  from_partner=from_partner)  # fmt: skip
+    wanted = plain + 0.5 * (share * own + other * theirs)
+    inside = wanted.abs() < 0.98
+    assert inside.float().mean() > 0.5
+    found = drawn(maker, policy, lam, from_partner=from_partner)
+    assert (found - wanted)[inside].abs().max() <= 1.5 * GREY_LEVEL
+    assert not torch.equal(found, plain)
+
+
+def test_the_mixer_knows_what_detail_goes_with(detailed: Path) -> None:
+    images, target, rows = batch(detailed)
+    made = [
+        DisMix.load(detailed, p=1.0, seed=5, turn=False, detail=1.0, detail_with=with_)(
+            images, target, rows=rows
+        )
+        for with_ in ("look", "rank")
+    ]
+    assert torch.equal(made[0][1].probs, made[1][1].probs)
+    assert not torch.equal(made[0][0], made[1][0])
+    with pytest.raises(DisMixError, match="unknown detail_with 'ranks'; choose look or rank"):
+        DisMix.load(detailed, detail_with="ranks")
 
 
 def test_half_of_it_is_half_way(detailed: Path) -> None:

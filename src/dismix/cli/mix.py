@@ -45,6 +45,13 @@ Detail = Annotated[
 ]
 
 
+class DetailWith(StrEnum):
+    """What detail goes with."""
+
+    look = "look"
+    rank = "rank"
+
+
 class Figure(StrEnum):
     """What to draw."""
 
@@ -109,6 +116,10 @@ def write(
             " anchor's (order_swap stays as it is)."
         ),
     ] = 1.0,
+    detail_with: Annotated[
+        DetailWith,
+        typer.Option(help="Detail goes with the look of its image, or with its part in the label."),
+    ] = DetailWith.look,
     originals: Annotated[bool, typer.Option(help="List the original images too.")] = False,
     manifest: Data = None,
     seed: Seed = 0,
@@ -122,7 +133,9 @@ def write(
     from dismix.progress import bar
 
     chosen = tuple(policy) if policy else "combined"
-    settings = MixSettings(chosen, alpha, labels.value, ranks.value, balanced, detail, alike, reach)
+    settings = MixSettings(
+        chosen, alpha, labels.value, ranks.value, balanced, detail, alike, reach, detail_with.value
+    )
     with bar(quiet=quiet) as progress:
         lines = write_mixes(
             run, output, count, settings=settings, manifest=manifest, originals=originals,

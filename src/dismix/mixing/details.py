@@ -6,10 +6,18 @@ smoother than those it will see. Where asked (``detail``), a mix gets back the d
 that give it their appearance, as far as they do: then it is the image itself, changed by what the
 decoder makes of the changed codes.
 
+A decoder that draws no lesions leaves them in the detail, and detail that goes with the look then
+contradicts a label that asks for fewer. Detail may go with the label instead
+(``detail_with="rank"``): as much of each image's as it has part in the label. A mix of two images
+whose codes tell nothing then is Mixup's; the more of severity and look the codes tell apart, the
+more it is the paper's.
+
 # paper: mixes are what the decoder shows. Off by default; what it does is in ``results/``.
 
 Kept as one byte a value beside the codes, of the size of the images themselves.
 """
+
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -22,11 +30,19 @@ from dismix.mixing.filling import RecordFile
 from dismix.mixing.inference import inference
 from dismix.mixing.latents import LatentStore
 from dismix.mixing.mapped import MappedRecords
-from dismix.mixing.policies import either
-from dismix.mixing.policy_draws import NONORDINAL_MIX, ORDER_SWAP, ORDINAL_MIX, PolicyDraws
+from dismix.mixing.policies import either, label_shares
+from dismix.mixing.policy_draws import (
+    GENERATE_AND_MIX,
+    NONORDINAL_MIX,
+    ORDER_SWAP,
+    ORDINAL_MIX,
+    PolicyDraws,
+)
 from dismix.progress import Progress
 
 DETAILS, COUNT = "details.bin", "details.json"
+#: What detail goes with: the sources' look, or their part in the label.
+DetailWith = Literal["look", "rank"]
 #: One grey level of 256 on the scale of -1 to 1.
 _STEP = 2 / 255
 
@@ -52,6 +68,25 @@ def look_shares(draws: PolicyDraws) -> tuple[Tensor, Tensor]:
     anchor = (~from_partner).to(draws.lam.dtype)
     anchor = either(anchor, draws.lam, draws.policy == NONORDINAL_MIX)
     return anchor, 1 - anchor
+
+
+def rank_shares(draws: PolicyDraws) -> tuple[Tensor, Tensor]:
+    """Return how much of a mix's label is the anchor's, and how much the partner's.
+
+    Args:
+        draws: Choices of B mixes.
+
+    Returns:
+        Two (B,) tensors. They sum to 1 but where a generated picture takes part in the label:
+        it was decoded, so nobody has detail that would go with its share.
+
+    Example:
+        >>> draws = PolicyDraws(*(torch.tensor([v]) for v in (ORDINAL_MIX, 0.25, True, 5, 0, True)))
+        >>> rank_shares(draws)
+        (tensor([0.2500]), tensor([0.7500]))
+    """
+    anchor = label_shares(draws)
+    return anchor, (1 - anchor) * (draws.policy != GENERATE_AND_MIX)
 
 
 class Details:

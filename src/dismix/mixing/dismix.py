@@ -27,6 +27,7 @@ from dismix.generator.judge import Judge
 from dismix.labels import OrdinalTarget
 from dismix.mixing.agreement import load_agreement, reads_mixes
 from dismix.mixing.base import Draws, Mixer, ModelAccess, Targets
+from dismix.mixing.details import DetailWith
 from dismix.mixing.dismix_draws import DisMixDraws, placed, turned
 from dismix.mixing.engine import MixEngine
 from dismix.mixing.fitting import Normalisation
@@ -65,6 +66,8 @@ class DisMix(Mixer):
         reach: Largest share of the partner in what is interpolated; below 1 all else is the
             anchor's, so a mix stays near it. ``order_swap`` interpolates nothing and is the same
             whatever the reach. 1 is the paper's.
+        detail_with: Detail goes with the sources' look ("look") or with their part in the label
+            ("rank").
         turn: Flip and rotate mixes made from stored codes.
         flips: Chances of horizontal and vertical flips.
         max_degrees: Rotations stay strictly below.
@@ -107,6 +110,7 @@ class DisMix(Mixer):
         detail: float = 0.0,
         alike: int = 1,
         reach: float = 1.0,
+        detail_with: DetailWith = "look",
         turn: bool = True,
         flips: tuple[float, float] = (0.5, 0.5),
         max_degrees: float = 20.0,
@@ -138,7 +142,9 @@ class DisMix(Mixer):
             engine = MixEngine.load(run, store, compiled=compiled)
         super().__init__(_same_ranks(num_ranks, engine), **options)
         given = policies if isinstance(policies, str) else tuple(policies)
-        settings = MixSettings(given, alpha, labels, ranks, balanced, detail, alike, reach)
+        settings = MixSettings(
+            given, alpha, labels, ranks, balanced, detail, alike, reach, detail_with
+        )
         # Within a list, so that the generator stays out of state_dict and of the optimizer.
         chooser = None
         if reads_mixes(asked):

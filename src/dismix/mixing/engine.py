@@ -20,7 +20,7 @@ from dismix.generator.fast_decode import FastDecoder
 from dismix.generator.model import Generator
 from dismix.generator.trained_on import read_trained_on
 from dismix.labels import OrdinalTarget
-from dismix.mixing.details import Details, detail_of, look_shares
+from dismix.mixing.details import Details, DetailWith, detail_of, look_shares, rank_shares
 from dismix.mixing.encoding import generator_digest, open_store
 from dismix.mixing.fixed_sizes import B, in_fixed_sizes
 from dismix.mixing.inference import inference
@@ -187,6 +187,7 @@ class MixEngine:
         shown: tuple[OrdinalTarget, OrdinalTarget] | None = None,
         *,
         detail: float = 0.0,
+        detail_with: DetailWith = "look",
     ) -> Tensor:
         """Decode mixes.
 
@@ -196,6 +197,7 @@ class MixEngine:
             shown: Labels (B) of anchors and of partners that take part in the mixes' labels,
                 where these are not the votes that the codes were conditioned on.
             detail: Share of the sources' details that mixes get back; anchors must have theirs.
+            detail_with: Whether they go with the sources' look or with their part in the label.
 
         Returns:
             (B, channels, H, W) float32 within [-1, 1].
@@ -218,7 +220,8 @@ class MixEngine:
             pictures = self.decode(mix_codes(draws, anchor.codes, partner, generated))
             if anchor.detail is None or theirs.detail is None or detail == 0:
                 return pictures
-            own, other = (detail * share.view(-1, 1, 1, 1) for share in look_shares(draws))
+            shares = (look_shares if detail_with == "look" else rank_shares)(draws)
+            own, other = (detail * share.view(-1, 1, 1, 1) for share in shares)
             return (pictures + own * anchor.detail + other * theirs.detail).clamp(-1, 1)
 
     def generated(self, anchor: Sources, asked: Tensor, looked_at: Tensor | None = None) -> Codes:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from dismix.data.transforms import from_unit
 from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
 from dismix.mixing.agreement import Agreement
+from dismix.mixing.details import DetailWith
 from dismix.mixing.engine import MixEngine
 from dismix.mixing.likeness import alike_partners
 from dismix.mixing.policies import majority_target, mix_targets
@@ -50,6 +51,8 @@ class MixSettings:
             `dismix.mixing.likeness`.
         reach: Largest share of the partner in what is interpolated, above 0 and up to 1; below 1
             all else is the anchor's. See `dismix.mixing.policy_draws.policy_draws`.
+        detail_with: Detail goes with the sources' look ("look") or with their part in the label
+            ("rank").
     """
 
     policies: str | tuple[str, ...] = "combined"
@@ -60,6 +63,7 @@ class MixSettings:
     detail: float = 0.0
     alike: int = 1
     reach: float = 1.0
+    detail_with: DetailWith = "look"
 
     def __post_init__(self) -> None:
         # Before anything is encoded, which may take an hour.
@@ -75,6 +79,7 @@ class MixSettings:
         for name, known in (
             ("labels", ("majority", "votes")),
             ("ranks", ("majority", "consensus")),
+            ("detail_with", get_args(DetailWith)),
         ):
             value = getattr(self, name)
             if value not in known:
@@ -178,7 +183,10 @@ class MixMaker:
         shown: tuple[OrdinalTarget, OrdinalTarget] | None,
     ) -> Tensor:
         """Decode mixes as the settings say; see `MixEngine.mix`."""
-        return self.engine.mix(choices, anchor, shown, detail=self.settings.detail)
+        chosen = self.settings
+        return self.engine.mix(
+            choices, anchor, shown, detail=chosen.detail, detail_with=chosen.detail_with
+        )
 
     def block(
         self, count: int, seeds: Sequence[int], stopped: Callable[[], bool] | None = None

@@ -223,9 +223,9 @@ training images and belong to the training split only.
   names training images: look at it before the folder leaves the house.
 - settings: policies {_text(settings.policies)}, lam ~ Beta({settings.alpha:g}, {settings.alpha:g}),
   labels by {settings.labels}, pairs by {settings.ranks},
-  {"" if settings.balanced else "not "}balanced over ranks, detail {settings.detail:g}, the most
-  alike of {settings.alike} partners, at most {settings.reach:g} of the partner where a
-  policy interpolates (order_swap does not), seed {seed}.
+  {"" if settings.balanced else "not "}balanced over ranks, detail {settings.detail:g} with
+  the {settings.detail_with}, the most alike of {settings.alike} partners, at most
+  {settings.reach:g} of the partner where a policy interpolates (order_swap does not), seed {seed}.
 
 {notes}
 """
