@@ -95,6 +95,11 @@ def train(
         chance = f" (one rank for all: {best['chance']:.3f})" if "chance" in best else ""
         reached = f"{best['score']:.3f}{chance} at epoch {best['epoch']:.0f}"
         typer.echo(f"best mixing accuracy {reached} -> {run}")
+        if "reader_order" in best:
+            typer.echo(
+                "read by one whose readings of real validation images have a rank correlation of"
+                f" {best['reader_order']:.2f} with their votes"
+            )
 
 
 def _pair(text: str) -> tuple[str, str]:

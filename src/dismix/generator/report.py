@@ -40,6 +40,9 @@ from dismix.progress import Progress, steps_of
 from dismix.show.page import Page
 from dismix.show.plots import embed, lines, rank_scatter
 
+#: Beginnings of the names of what the last epoch is told by.
+_LAST = ("usage", "perplexity", "mixing", "reader_order")
+
 # Of the maps; t-SNE needs neighbours.
 FEWEST_POINTS, MOST_POINTS = 3, 800
 
@@ -241,5 +244,5 @@ def _curves(page: Page, run: Path) -> None:
     )
     books = curve("perplexity_ordinal", "perplexity_nonordinal")
     page.picture(lines(books, title="codebook perplexity", log=True), "Codes in use.")
-    last = {n: v for n, v in metrics[-1].items() if n.startswith(("usage", "perplexity", "mixing"))}
+    last = {n: v for n, v in metrics[-1].items() if n.startswith(_LAST)}
     page.table(["last epoch", "value"], [[n, f"{v:.3f}"] for n, v in last.items()])

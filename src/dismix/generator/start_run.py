@@ -16,6 +16,7 @@ from dismix.data.store import default_cache_dir
 from dismix.errors import DisMixError
 from dismix.generator.architectures import ARCHITECTURES
 from dismix.generator.config import GeneratorConfig
+from dismix.generator.read_order import warn_if_weak
 from dismix.generator.reading import reading_of
 from dismix.generator.recipe import (
     DEFAULT,
@@ -284,6 +285,8 @@ def train_generator(
         if chosen.weight("perceptual") > 0:
             perceptual = LPIPS.pretrained().to(accelerator.device)
         guide, reader = _graders(config, chosen, splits["train"], run, accelerator, seed, progress)
+        if guide is not None and accelerator.is_main_process:
+            warn_if_weak(guide, splits["val"], accelerator.device)
         training = build_training(
             config, chosen, splits["train"], seed=seed, device=accelerator.device,
             perceptual=perceptual, weights=weights, guide=guide, reader=reader,

@@ -265,6 +265,8 @@ def run_training(
                         "score": metrics["score"], "chance": metrics["mixing_chance_val"],
                         "epoch": training.epoch,
                     }  # fmt: skip
+                    if "reader_order_val" in metrics:
+                        training.best["reader_order"] = metrics["reader_order_val"]
                     if accelerator.is_main_process:
                         training.model.save(run)
                 if recipe.strip_every and (last or training.epoch % recipe.strip_every == 0):

@@ -1,5 +1,6 @@
 """What a training measures every few epochs, and the score that picks its checkpoint."""
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -10,6 +11,7 @@ from dismix.generator.images import SplitImages
 from dismix.generator.mixing_accuracy import draw_pairs, mixing_accuracy, mixing_chance
 from dismix.generator.model import Generator
 from dismix.generator.perceptual import LPIPS
+from dismix.generator.read_order import read_order
 from dismix.generator.step_draws import step_rng
 
 Reader = Callable[[Tensor], Tensor]
@@ -27,6 +29,8 @@ def validate(
     perceptual: LPIPS | None = None,
 ) -> dict[str, float]:
     """Return mixing accuracy on both splits, its chance and fidelity on validation, the score.
+
+    ``reader_order_val`` is how well the reader orders real validation images (`read_order`).
 
     Args:
         model: Generator in evaluation mode.
@@ -47,6 +51,8 @@ def validate(
         metrics[f"mixing_accuracy_{name}"] = mixing_accuracy(model, reader, images, target, draws)
         if name == "val":
             metrics["mixing_chance_val"] = mixing_chance(target, draws)
+            if not math.isnan(order := read_order(reader, images, target)):
+                metrics["reader_order_val"] = order
             metrics |= _fidelity(model, images, perceptual)
     # paper: it chooses by the mixing accuracy on training pairs, which rewards overfitting.
     metrics["score"] = metrics["mixing_accuracy_val"]
