@@ -8,9 +8,9 @@ decoder makes of the changed codes.
 
 A decoder that draws no lesions leaves them in the detail, and detail that goes with the look then
 contradicts a label that asks for fewer. Detail may go with the label instead
-(``detail_with="rank"``): as much of each image's as it has part in the label. A mix of two images
-whose codes tell nothing then is Mixup's; the more of severity and look the codes tell apart, the
-more it is the paper's.
+(``detail_with="rank"``): as much of each image's as it has part in the label. An ``ordinal_mix``
+of two images of which the codes tell nothing then is Mixup's, and the more they tell, the more it
+is the paper's.
 
 # paper: mixes are what the decoder shows. Off by default; what it does is in ``results/``.
 
