@@ -157,6 +157,8 @@ def _graders_of(described: Mapping[str, Any]) -> tuple[Any, ...]:
     return (
         described.get("data"), described["seed"],
         *(config.get(key) for key in ("num_ranks", "in_channels", "image_size", "arch")),
+        # What the reader is depends on it.
+        config.get("ordinal_trunk"),
         *(recipe.get(key) for key in ("guide_kind", "guide_steps")),
     )  # fmt: skip
 

@@ -327,13 +327,16 @@ def _graders(
     guide = reader = None
     if (kind := _guide_kind(recipe)) is not None:
         guide = ready(GRADERS[0], kind, False)
-    if config.ordinal_trunk == "lite0" and recipe.guide_steps:
-        reader = ready(GRADERS[1], "lite0", True)
-    if recipe.freeze_trunk and guide is None and config.ordinal_trunk == "conv":
+    trunk = config.ordinal_trunk
+    # A small trunk starts from a small guide; another's tells it nothing.
+    if recipe.guide_steps and (trunk == "lite0" or (trunk == "conv" and kind == "lite0")):
+        reader = ready(GRADERS[1], trunk, True)
+    starts = reader is not None or kind == "conv"
+    if recipe.freeze_trunk and trunk == "conv" and not starts:
         raise DisMixError(
             "a trunk that starts from nothing cannot stay frozen",
             column="freeze_trunk",
-            cure="set it to false, or give 'guide' or 'mix' a weight",
+            cure="set it to false, or give 'guide' or 'mix' a weight and guide_steps more than 0",
         )
     return guide, reader
 
