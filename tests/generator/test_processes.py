@@ -116,3 +116,19 @@ def test_two_processes_share_guide_and_weights(small_run, tmp_path: Path) -> Non
     ]
     for name in ("reconstruct", "mix", "guide"):
         assert lines[1][name] == pytest.approx(lines[0][name], rel=0.25), name
+
+
+@pytest.mark.parametrize(
+    "settings", [{"guide_kind": "lite0"}, {"guide": 0, "mix": 0, "seen": 0}, {}]
+)
+def test_a_trunk_that_nothing_taught_does_not_stay_frozen(small_run, settings) -> None:
+    def plan(**more) -> bool:
+        chosen = {**small_run.settings, **settings, **more}
+        return plan_run(small_run.data, arch="tiny", settings=chosen, size=32).recipe.freeze_trunk
+
+    if settings:
+        with pytest.raises(DisMixError, match=r"'freeze_trunk': .*nothing cannot stay frozen"):
+            plan()
+    else:
+        assert plan()
+    assert not plan(freeze_trunk=False)

@@ -131,6 +131,7 @@ def plan_run(
         "weights": None if weights is None else Path(weights).name,
     }  # fmt: skip
     _check_discriminator(chosen, _pixels(config))
+    _check_trunk(chosen, config)
     # Through JSON, so that tuples and lists compare equal.
     return RunPlan(data, chosen, config, json.loads(json.dumps(described)))
 
@@ -197,6 +198,16 @@ def _check_discriminator(recipe: Recipe, pixels: int) -> None:
             f"{layers} layers leave nothing of {pixels} pixels",
             column="discriminator_layers",
             cure="give fewer, or a larger --size",
+        )
+
+
+def _check_trunk(recipe: Recipe, config: GeneratorConfig) -> None:
+    """Refuse a trunk that is to stay as it began where nothing has taught it."""
+    if recipe.freeze_trunk and config.ordinal_trunk == "conv" and _guide_kind(recipe) != "conv":
+        raise DisMixError(
+            "a trunk that starts from nothing cannot stay frozen",
+            column="freeze_trunk",
+            cure="set it to false, or guide_kind to conv with a weight of 'guide', 'mix' or 'seen'",
         )
 
 
@@ -326,12 +337,6 @@ def _graders(
         guide = ready(GRADERS[0], kind, False)
     if config.ordinal_trunk == "lite0" and recipe.guide_steps:
         reader = ready(GRADERS[1], "lite0", True)
-    if recipe.freeze_trunk and guide is None and config.ordinal_trunk == "conv":
-        raise DisMixError(
-            "a trunk that starts from nothing cannot stay frozen",
-            column="freeze_trunk",
-            cure="set it to false, or give 'guide' or 'mix' a weight",
-        )
     return guide, reader
 
 
