@@ -113,6 +113,7 @@ def plan_run(
 
     data, chosen = read_manifest(manifest), choose_recipe(recipe, arch, settings or {})
     _check_plan(data)
+    ARCHITECTURES[arch].resized(size)
     if "guide_steps" not in (settings or {}):
         chosen = fitted_guide(len(data.split("train")), chosen)
     config = GeneratorConfig.from_dict(
@@ -180,8 +181,10 @@ def length_note(images: int, recipe: Recipe) -> str:
 
 def _check_plan(data: "Manifest") -> None:
     """Refuse what could only end badly, before anything is computed."""
-    train = data.split("train")
-    shown = set(train.target().hard.tolist()) if len(train) else set()
+    from dismix.generator.images import require_images
+
+    train, _ = (require_images(data, split) for split in ("train", "val"))
+    shown = set(train.target().hard.tolist())
     if len(shown) == 1:
         raise DisMixError(
             f"all training images have grade {shown.pop()}: there is no order to learn",
