@@ -10,7 +10,11 @@ from typing import Any
 
 
 def commit() -> str:
-    """Return the commit of the source tree, with "+" when it has changes, or ""."""
+    """Return the commit of the source tree, with "+" when it has changes, or "".
+
+    A package that is installed within somebody's project, in its ``.venv`` say, lies in that
+    project's tree but is no part of it.
+    """
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(Path(__file__).parent), *arguments]
@@ -19,6 +23,8 @@ def commit() -> str:
 
     try:
         found = git("rev-parse", "--short=12", "HEAD")
+        if not git("ls-files", "--", Path(__file__).name):
+            return ""
         return found + ("+" if found and git("status", "--porcelain", "-uno") else "")
     except OSError:
         return ""
