@@ -54,8 +54,15 @@ def test_a_resumed_run_learns_under_the_same_guide(small_run, tmp_path: Path) ->
     assert described["reading"] == reading_of(read_manifest(small_run.data).meta)
     with pytest.raises(DisMixError, match="started with another recipe"):
         train(2, resume=True)
-    # Another start must not learn under what a killed run left.
+    # Without its checkpoint it is still a generator that took its time.
     (tmp_path / "last.safetensors").unlink()
+    weights = (tmp_path / "generator.safetensors").read_bytes()
+    with pytest.raises(DisMixError, match="holds a run already; choose another folder"):
+        train(2)
+    assert (tmp_path / "generator.safetensors").read_bytes() == weights
+    assert json.loads((tmp_path / "run.json").read_text()) == described
+    # Another start must not learn under what a killed run left.
+    (tmp_path / "generator.safetensors").unlink()
     train(2)
     assert guide.stat().st_mtime_ns != kept
 
