@@ -30,17 +30,24 @@ def commit() -> str:
         return ""
 
 
-def hardware() -> str:
-    """Return the device that computes, in words."""
+def hardware(device: str | None = None) -> str:
+    """Return the device that computes, in words.
+
+    Args:
+        device: Its kind where that is known ("cpu" beside a GPU); None is a GPU if there is one.
+    """
     import torch
 
-    if torch.cuda.is_available():
+    if device != "cpu" and torch.cuda.is_available():
         return str(torch.cuda.get_device_name(0))
     return f"{_processor()}, {os.cpu_count()} cores"
 
 
-def provenance() -> dict[str, Any]:
+def provenance(device: str | None = None) -> dict[str, Any]:
     """Return what a record needs to be repeated.
+
+    Args:
+        device: See `hardware`.
 
     Example:
         >>> sorted(provenance())
@@ -56,7 +63,7 @@ def provenance() -> dict[str, Any]:
     return {
         "commit": os.environ.get("DISMIX_COMMIT") or commit(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "hardware": hardware(),
+        "hardware": hardware(device),
         "python": platform.python_version(),
         "versions": versions,
     }

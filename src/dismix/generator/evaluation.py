@@ -121,7 +121,7 @@ def evaluate_generator(
         "run": run.name, "checkpoint": checkpoint, "epoch": epoch, "data": data.meta.source,
         "weights": _weights_digest(run), **_rounded(found),
         "seconds": round(time.perf_counter() - start, 1),
-        "training": _described(described), "provenance": provenance(),
+        "training": _described(described), "provenance": provenance(where.type),
     }  # fmt: skip
     own = run / (EVALUATION if checkpoint == "best" else EVALUATION_LAST)
     name = _unusual(described, data, _held_out(splits)[0], named=manifest is not None)

@@ -100,6 +100,7 @@ def claim(
     described: dict[str, Any],
     resume: bool,
     reading: Mapping[str, Any] | None = None,
+    device: str | None = None,
 ) -> None:
     """Write ``run.json``, or check that it says the same and note that the run goes on.
 
@@ -108,8 +109,9 @@ def claim(
         described: What the run is started with.
         resume: Whether it goes on.
         reading: How its images are read, see `dismix.generator.reading`.
+        device: Kind of the device that computes.
     """
-    path, now = run / RUN_FILE, provenance()
+    path, now = run / RUN_FILE, provenance(device)
     if resume and check_same(run, described):
         now = continued(path, now)
     elif (run / FILE).is_file() or (run / WEIGHTS_FILE).is_file():

@@ -273,7 +273,8 @@ def train_generator(
     with ExitStack() as held:
         if accelerator.is_main_process:
             held.enter_context(in_use(run))
-            claim(run, plan.described, resume, reading_of(data.meta))
+            kind = accelerator.device.type
+            claim(run, plan.described, resume, reading_of(data.meta), device=kind)
             if beside is not None:
                 take_graders(run, beside, plan.described)
         accelerator.wait_for_everyone()
