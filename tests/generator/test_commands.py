@@ -139,6 +139,10 @@ def test_mistakes_are_named_before_anything_is_done(dismix, small_run, tmp_path:
     layers = ("--size", 32, "--set", "discriminator_layers=4")
     _, _, errors = dismix("train", small_run.data, "-o", run, "--arch", "tiny", *layers)
     assert "'discriminator_layers': 4 layers leave nothing of 32 pixels; give fewer" in errors
+    grid = ("--size", 32, "--set", "rank_only=false", "--set", "ordinal_grid=16")
+    _, _, errors = dismix("train", small_run.data, "-o", run, "--arch", "tiny", *grid)
+    assert "'ordinal_grid': the decoder reads 4 x 4 cells" in errors
+    assert not run.exists()
     uneven = ("ablate", small_run.data, "-o", run, "--arch", "tiny", "--size", 36, "-q")
     _, _, errors = dismix(*uneven, "--only", "full", "--judge-epochs", 0)
     assert "tiny: image size 36 is not a multiple of 8; use 32" in errors

@@ -113,7 +113,7 @@ def plan_run(
 
     data, chosen = read_manifest(manifest), choose_recipe(recipe, arch, settings or {})
     _check_plan(data)
-    ARCHITECTURES[arch].resized(size)
+    cells = ARCHITECTURES[arch].resized(size).latent_size
     if "guide_steps" not in (settings or {}):
         chosen = fitted_guide(len(data.split("train")), chosen)
     config = GeneratorConfig.from_dict(
@@ -133,6 +133,12 @@ def plan_run(
     }  # fmt: skip
     _check_discriminator(chosen, _pixels(config))
     _check_trunk(chosen, config)
+    if (config.ordinal_grid or 0) > cells:
+        raise DisMixError(
+            f"the decoder reads {cells} x {cells} cells and would pass over the others",
+            column="ordinal_grid",
+            cure=f"give {cells} or less, or a larger --size",
+        )
     # Through JSON, so that tuples and lists compare equal.
     return RunPlan(data, chosen, config, json.loads(json.dumps(described)))
 
