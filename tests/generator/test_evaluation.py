@@ -141,6 +141,17 @@ def test_other_data_and_splits_leave_the_runs_own_evaluation(
         evaluate_generator(run, manifest=fewer, **options)
     assert (run / "evaluation_fewer.json").is_file()
     assert (run / EVALUATION).read_text() == chosen
+    # The same training images, as probes need them, beside test images from elsewhere.
+    beside = data.path.parent / "beside.csv"
+    kept = (data.table["split"] != "test").to_numpy(copy=True)
+    kept[np.flatnonzero(~kept)[:7]] = True
+    write_manifest(data.rows(kept), beside)
+    assert evaluate_generator(run, manifest=beside, **options)["images"] == 7
+    assert (run / "evaluation_beside.json").is_file()
+    assert (run / EVALUATION).read_text() == chosen
+    # Named or not, the run's own are its own.
+    evaluate_generator(run, manifest=data.path, **options)
+    assert not (run / "evaluation_data.json").exists()
 
 
 def test_an_evaluation_of_other_weights_is_not_shown(small_run, evaluated, tmp_path: Path) -> None:

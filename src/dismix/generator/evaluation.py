@@ -151,11 +151,22 @@ def _unusual(described: Mapping[str, Any], data: Manifest, split: str, *, named:
     """
     known = described.get("data")
     other = named if known is None else data.split("train", "val").fingerprint() != known
+    # The run knows what it was trained and chosen on; others may be held out beside that.
+    other = other or (named and _held_out_elsewhere(described, data, split))
     name = ""
     if other and data.path is not None:
         name = f"_{name_of(data.path)}"
     usual = "test" if (data.table["split"] == "test").any() else "val"
     return name if split == usual else f"{name}_{split}"
+
+
+def _held_out_elsewhere(described: Mapping[str, Any], data: Manifest, split: str) -> bool:
+    """Tell whether the run's own manifest, if it is still there, holds out other images."""
+    try:
+        own = read_manifest(manifest_of(described))
+    except (DisMixError, OSError, KeyError):
+        return False
+    return own.split(split).fingerprint() != data.split(split).fingerprint()
 
 
 def measure_generator(
