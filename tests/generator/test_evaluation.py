@@ -237,5 +237,10 @@ def test_without_the_weights_of_vgg16_it_goes_on_and_says_so(
     with pytest.warns(UserWarning, match=r"no judge reads.* not found; put .*DISMIX_WEIGHTS"):
         found = evaluate_generator(run, device="cpu")
     assert "judge" not in found
+    # As ablations ask for the one that all of them are read by.
+    kept = tmp_path / "judge.safetensors"
+    with pytest.warns(UserWarning, match="no judge reads"):
+        assert "judge" not in evaluate_generator(run, judge=kept, device="cpu")
+    assert not kept.exists()
     assert "lpips" not in found["reconstruction"]
     assert "LPIPS - (`dismix doctor`)" in summary(found)

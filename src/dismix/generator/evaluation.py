@@ -103,7 +103,8 @@ def evaluate_generator(
     note = seen_note(read_trained_on(run), data.split(_held_out(splits)[0]), cache)
     if note:
         warnings.warn(note, stacklevel=2)
-    lacking = judge is None and judge_kind is None and _no_judge(model.image_size)
+    ready = isinstance(judge, Judge) or (judge is not None and Path(judge).is_file())
+    lacking = not ready and judge_kind is None and _no_judge(model.image_size)
     if lacking and judge_epochs != 0:
         warnings.warn(
             f"no judge reads the pictures: weights '{WEIGHTS}' not found; {how_to_get(WEIGHTS)}",
