@@ -1,5 +1,6 @@
 """Run folders for one process at a time, and workers that end with their parent."""
 
+import errno
 import subprocess
 import sys
 import time
@@ -7,7 +8,7 @@ import time
 import pytest
 
 from dismix.errors import DisMixError
-from dismix.locks import LOCK, in_use
+from dismix.locks import LOCK, in_use, locked
 
 WORKERS = """
 import multiprocessing, sys, time
@@ -71,3 +72,20 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
         assert not is_free(run)
         parent.kill()
     wait_until(lambda: is_free(run), 20)
+
+
+def test_a_disk_that_knows_no_locks_is_used_all_the_same(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+
+    def refused(number):
+        def flock(*_):
+            raise OSError(number, "no locks")
+
+        monkeypatch.setattr(fcntl, "flock", flock)
+
+    refused(errno.ENOSYS)
+    with in_use(tmp_path), locked(tmp_path / "other"):
+        pass
+    refused(errno.EIO)
+    with pytest.raises(OSError, match="no locks"), locked(tmp_path / "other"):
+        pass

@@ -2,8 +2,12 @@
 
 import json
 import re
+import shutil
+import subprocess
+from pathlib import Path
 
 from dismix import provenance
+from dismix.generator.run_file import claim
 
 
 def test_record_is_plain_and_complete(monkeypatch):
@@ -26,3 +30,33 @@ def test_missing_git_is_no_error(monkeypatch):
 
     monkeypatch.setattr(provenance.subprocess, "run", absent)
     assert provenance.commit() == ""
+
+
+def test_the_commit_of_a_project_around_the_package_is_not_its_own(tmp_path: Path, monkeypatch):
+    def git(*arguments: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", "-C", str(tmp_path), *who, *arguments], check=True)
+
+    package = tmp_path / ".venv" / "provenance.py"
+    package.parent.mkdir()
+    shutil.copy(provenance.__file__, package)
+    monkeypatch.setattr(provenance, "__file__", str(package))
+    git("init", "-q")
+    (tmp_path / ".gitignore").write_text(".venv\n")
+    git("add", ".gitignore")
+    git("commit", "-q", "-m", "of somebody else")
+    assert provenance.commit() == ""
+    git("add", "-f", str(package))
+    git("commit", "-q", "-m", "as a part of it")
+    assert re.fullmatch(r"[0-9a-f]{12}", provenance.commit())
+
+
+def test_what_ran_on_the_processor_does_not_name_the_gpu_beside_it(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda _: "a GPU")
+    assert provenance.provenance()["hardware"] == "a GPU"
+    assert provenance.provenance("cuda")["hardware"] == "a GPU"
+    assert provenance.provenance("cpu")["hardware"].endswith("cores")
+    claim(tmp_path, {"manifest": "data"}, False, device="cpu")
+    made = json.loads((tmp_path / "run.json").read_text())["provenance"]
+    assert made["hardware"].endswith("cores")

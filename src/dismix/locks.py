@@ -27,7 +27,10 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock; waits for another holder, never for a dead one."""
+    """Hold an exclusive lock; waits for another holder, never for a dead one.
+
+    Some network disks know no locks; there it holds nothing, as `take` does.
+    """
     with open(path, "a+b") as handle:
         if sys.platform == "win32":
             import msvcrt
@@ -47,7 +50,11 @@ def locked(path: Path) -> Iterator[None]:
         else:
             import fcntl
 
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise
             yield
 
 

@@ -10,7 +10,11 @@ from typing import Any
 
 
 def commit() -> str:
-    """Return the commit of the source tree, with "+" when it has changes, or ""."""
+    """Return the commit of the source tree, with "+" when it has changes, or "".
+
+    A package that is installed within somebody's project, in its ``.venv`` say, lies in that
+    project's tree but is no part of it.
+    """
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(Path(__file__).parent), *arguments]
@@ -19,22 +23,31 @@ def commit() -> str:
 
     try:
         found = git("rev-parse", "--short=12", "HEAD")
+        if not git("ls-files", "--", Path(__file__).name):
+            return ""
         return found + ("+" if found and git("status", "--porcelain", "-uno") else "")
     except OSError:
         return ""
 
 
-def hardware() -> str:
-    """Return the device that computes, in words."""
+def hardware(device: str | None = None) -> str:
+    """Return the device that computes, in words.
+
+    Args:
+        device: Its kind where that is known ("cpu" beside a GPU); None is a GPU if there is one.
+    """
     import torch
 
-    if torch.cuda.is_available():
+    if device != "cpu" and torch.cuda.is_available():
         return str(torch.cuda.get_device_name(0))
     return f"{_processor()}, {os.cpu_count()} cores"
 
 
-def provenance() -> dict[str, Any]:
+def provenance(device: str | None = None) -> dict[str, Any]:
     """Return what a record needs to be repeated.
+
+    Args:
+        device: See `hardware`.
 
     Example:
         >>> sorted(provenance())
@@ -50,7 +63,7 @@ def provenance() -> dict[str, Any]:
     return {
         "commit": os.environ.get("DISMIX_COMMIT") or commit(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "hardware": hardware(),
+        "hardware": hardware(device),
         "python": platform.python_version(),
         "versions": versions,
     }

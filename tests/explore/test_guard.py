@@ -214,3 +214,13 @@ def test_without_gradio_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     result = CliRunner().invoke(commands, ["explore", "nowhere"])
     assert "pip install 'dismix[explore]'" in str(result.exception)
+
+
+def test_addresses_that_are_none_are_refused_not_stumbled_over(guard: Guard, files: Path) -> None:
+    assert ask(guard, "/", {"host": "[::1"})[0] == 403
+    assert ask(guard, "/", {**HOST, "origin": "http://[::1"})[0] == 403
+    own = str(files / "a.png")
+    assert guard.harmless(json.dumps({"path": own}).encode())
+    assert not guard.harmless(json.dumps({"path": own, "url": "http://[::1"}).encode())
+    open_to_all = Guard(_page, files, hosts=None, password=None)
+    assert ask(open_to_all, "/", {"origin": "null"})[0] == 403

@@ -1,6 +1,7 @@
 """Data that are there, partly there, or gone; uploads of every bad kind."""
 
 import io
+import json
 import shutil
 import zlib
 from pathlib import Path
@@ -169,3 +170,12 @@ def test_uploads_of_all_kinds() -> None:
         assert subject.pixels.shape == (3, 32, 32)
         assert subject.pixels.dtype == torch.uint8
         assert subject.name == "your picture"
+
+
+def test_ranks_named_from_the_other_end_are_refused(moved: Path) -> None:
+    data = read_manifest(moved.parent / "data")
+    said = json.loads((moved / "run.json").read_text())
+    atomic.write_json(moved / "run.json", {**said, "ranks": [*data.meta.ranks][::-1]})
+    for named in (None, moved.parent / "data"):
+        with pytest.raises(DisMixError, match="give data whose ranks are in the generator's order"):
+            open_session(moved, manifest=named, cache=moved.parent / "cache")

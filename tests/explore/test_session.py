@@ -136,6 +136,13 @@ def test_old_uploads_are_forgotten(bare: Callable[..., Session]) -> None:
     assert session.subject(keys[-1]).pixels.shape == (1, 32, 32)
     with pytest.raises(DisMixError, match="no longer kept; upload it again"):
         session.subject(keys[0])
+    # One that is sent again is kept as long as any other.
+    again = session.upload(png_bytes(1)).key
+    assert again == keys[1]
+    session.upload(png_bytes(999))
+    assert session.subject(again).key == again
+    with pytest.raises(DisMixError, match="no longer kept"):
+        session.subject(keys[2])
 
 
 def test_provenance_makes_the_picture_again(session: Session) -> None:

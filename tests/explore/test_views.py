@@ -241,3 +241,12 @@ def test_gallery_pages(session: Session, tmp_path: Path) -> None:
     assert {session.encoded(k).rank for k in desk.shelf("all", 3, 1)[1]} == {3}
     seeds = {desk.another(None, seed)[0] for seed in range(8)}
     assert len(seeds) > 3
+
+
+def test_desk_turns_every_mistake_into_a_box(session: Session, tmp_path: Path) -> None:
+    desk = Desk(session, tmp_path)
+    assert desk.partner("upload/gone", 3) == (None, 4)
+    assert desk.partner("train/3", 3)[0] is not None
+    _, _, names = desk.codes("ordinal")
+    assert "Used by" in desk.code("ordinal", names[0][1])
+    assert "there is no code 99999; choose 0 to" in desk.code("ordinal", 99999)

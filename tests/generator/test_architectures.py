@@ -68,7 +68,7 @@ def test_refusals_name_the_cure():
         replace(VQ, image_size=224)
     with pytest.raises(DisMixError, match="unknown kind 'vae'"):
         replace(VQ, kind="vae")
-    with pytest.raises(DisMixError, match="need the kind light"):
+    with pytest.raises(DisMixError, match="need the kind light; leave them out"):
         replace(VQ, patch=2, image_size=512)
 
 

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 
@@ -15,6 +16,8 @@ def make(batch: int = 4, indices: bool = True) -> Codes:
     [
         (2, [2]),
         (-1, [3]),
+        (np.int64(2), [2]),
+        (torch.tensor(2), [2]),
         (slice(1, 3), [1, 2]),
         ([3, 0], [3, 0]),
         (torch.tensor([True, False, False, True]), [0, 3]),

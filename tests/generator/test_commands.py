@@ -139,6 +139,14 @@ def test_mistakes_are_named_before_anything_is_done(dismix, small_run, tmp_path:
     layers = ("--size", 32, "--set", "discriminator_layers=4")
     _, _, errors = dismix("train", small_run.data, "-o", run, "--arch", "tiny", *layers)
     assert "'discriminator_layers': 4 layers leave nothing of 32 pixels; give fewer" in errors
+    grid = ("--size", 32, "--set", "rank_only=false", "--set", "ordinal_grid=16")
+    _, _, errors = dismix("train", small_run.data, "-o", run, "--arch", "tiny", *grid)
+    assert "'ordinal_grid': the decoder reads 4 x 4 cells" in errors
+    assert not run.exists()
+    uneven = ("ablate", small_run.data, "-o", run, "--arch", "tiny", "--size", 36, "-q")
+    _, _, errors = dismix(*uneven, "--only", "full", "--judge-epochs", 0)
+    assert "tiny: image size 36 is not a multiple of 8; use 32" in errors
+    assert not (run / "full").exists()
     code, _, errors = dismix("evaluate", tmp_path / "nothing", "-q")
     assert code == 2
     assert "run.json: no such file; give the folder of a trained generator" in errors
@@ -150,11 +158,16 @@ def test_mistakes_are_named_before_anything_is_done(dismix, small_run, tmp_path:
         row[names.index("image")] = str(small_run.data / row[names.index("image")])
         for place in graded:
             row[place] = "1" if row[place] else ""
-    one = tmp_path / "one"
+    one, new = tmp_path / "one", tmp_path / "new"
     one.mkdir()
     (one / "manifest.csv").write_text("\n".join([table[0], *map(",".join, rows)]) + "\n")
     meta = (small_run.data / "manifest.meta.json").read_text()
     (one / "manifest.meta.json").write_text(meta)
-    code, _, errors = dismix("train", one, "-o", run, "--arch", "tiny")
-    assert (code, run.exists()) == (2, False)
+    code, _, errors = dismix("train", one, "-o", new, "--arch", "tiny")
+    assert (code, new.exists()) == (2, False)
     assert "all training images have grade 1: there is no order to learn" in errors
+    learned = [line for line in table if line.split(",")[names.index("split")] != "val"]
+    (one / "manifest.csv").write_text("\n".join(learned) + "\n")
+    code, _, errors = dismix("train", one, "-o", new, "--arch", "tiny")
+    assert (code, new.exists()) == (2, False)
+    assert "has no images in split 'val'; `dismix data split MANIFEST --val" in errors

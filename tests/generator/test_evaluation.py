@@ -10,6 +10,7 @@ import torch
 
 from dismix.data.manifest import read_manifest, write_manifest
 from dismix.errors import DisMixError
+from dismix.generator.config import GeneratorConfig
 from dismix.generator.evaluation import (
     EVALUATION,
     EVALUATION_LAST,
@@ -19,12 +20,13 @@ from dismix.generator.evaluation import (
 )
 from dismix.generator.evaluation_text import control_rows, probe_rows, summary
 from dismix.generator.fidelity import psnr
-from dismix.generator.images import load_split
+from dismix.generator.images import SplitImages, load_split
 from dismix.generator.judge import Judge
 from dismix.generator.measures import along_looks, along_ranks, reconstruction
 from dismix.generator.model import Generator
 from dismix.generator.probes import encode_split
 from dismix.generator.run_log import METRICS
+from dismix.labels import OrdinalTarget
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +74,17 @@ def test_long_parts_are_seen_moving(small_run) -> None:
     assert ("rebuilding images", len(split), len(split)) in told
     assert [done for stage, done, _ in told if stage == "encoding for the probes"][:2] == [4, 8]
     assert told[-1] == ("encoding for the probes", len(split), len(split))
+
+
+def test_an_image_that_is_rebuilt_exactly_leaves_numbers_that_can_be_written(monkeypatch) -> None:
+    config = GeneratorConfig(num_ranks=3, arch="tiny", image_size=32, nonordinal_codes=32)
+    model = Generator.seeded(config, 0).eval()
+    black = torch.zeros(4, 1, 32, 32, dtype=torch.uint8)
+    split = SplitImages(black, OrdinalTarget.from_labels([0, 1, 2, 0], 3), False)
+    monkeypatch.setattr(model, "decode", lambda codes: torch.full((len(codes), 1, 32, 32), -1.5))
+    found = reconstruction(model, split, None)["reconstruction"]
+    assert found["psnr"] == found["psnr_worst_tenth"] == 100
+    json.dumps(found, allow_nan=False)
 
 
 def test_what_is_written(small_run, evaluated) -> None:
@@ -128,6 +141,17 @@ def test_other_data_and_splits_leave_the_runs_own_evaluation(
         evaluate_generator(run, manifest=fewer, **options)
     assert (run / "evaluation_fewer.json").is_file()
     assert (run / EVALUATION).read_text() == chosen
+    # The same training images, as probes need them, beside test images from elsewhere.
+    beside = data.path.parent / "beside.csv"
+    kept = (data.table["split"] != "test").to_numpy(copy=True)
+    kept[np.flatnonzero(~kept)[:7]] = True
+    write_manifest(data.rows(kept), beside)
+    assert evaluate_generator(run, manifest=beside, **options)["images"] == 7
+    assert (run / "evaluation_beside.json").is_file()
+    assert (run / EVALUATION).read_text() == chosen
+    # Named or not, the run's own are its own.
+    evaluate_generator(run, manifest=data.path, **options)
+    assert not (run / "evaluation_data.json").exists()
 
 
 def test_an_evaluation_of_other_weights_is_not_shown(small_run, evaluated, tmp_path: Path) -> None:
@@ -213,5 +237,10 @@ def test_without_the_weights_of_vgg16_it_goes_on_and_says_so(
     with pytest.warns(UserWarning, match=r"no judge reads.* not found; put .*DISMIX_WEIGHTS"):
         found = evaluate_generator(run, device="cpu")
     assert "judge" not in found
+    # As ablations ask for the one that all of them are read by.
+    kept = tmp_path / "judge.safetensors"
+    with pytest.warns(UserWarning, match="no judge reads"):
+        assert "judge" not in evaluate_generator(run, judge=kept, device="cpu")
+    assert not kept.exists()
     assert "lpips" not in found["reconstruction"]
     assert "LPIPS - (`dismix doctor`)" in summary(found)

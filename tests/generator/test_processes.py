@@ -54,8 +54,15 @@ def test_a_resumed_run_learns_under_the_same_guide(small_run, tmp_path: Path) ->
     assert described["reading"] == reading_of(read_manifest(small_run.data).meta)
     with pytest.raises(DisMixError, match="started with another recipe"):
         train(2, resume=True)
-    # Another start must not learn under what a killed run left.
+    # Without its checkpoint it is still a generator that took its time.
     (tmp_path / "last.safetensors").unlink()
+    weights = (tmp_path / "generator.safetensors").read_bytes()
+    with pytest.raises(DisMixError, match="holds a run already; choose another folder"):
+        train(2)
+    assert (tmp_path / "generator.safetensors").read_bytes() == weights
+    assert json.loads((tmp_path / "run.json").read_text()) == described
+    # Another start must not learn under what a killed run left.
+    (tmp_path / "generator.safetensors").unlink()
     train(2)
     assert guide.stat().st_mtime_ns != kept
 
@@ -116,3 +123,20 @@ def test_two_processes_share_guide_and_weights(small_run, tmp_path: Path) -> Non
     ]
     for name in ("reconstruct", "mix", "guide"):
         assert lines[1][name] == pytest.approx(lines[0][name], rel=0.25), name
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"guide_kind": "lite0", "guide_steps": 0}, {"guide": 0, "mix": 0, "seen": 0}, {}],
+)
+def test_a_trunk_that_nothing_taught_does_not_stay_frozen(small_run, settings) -> None:
+    def plan(**more) -> bool:
+        chosen = {**small_run.settings, **settings, **more}
+        return plan_run(small_run.data, arch="tiny", settings=chosen, size=32).recipe.freeze_trunk
+
+    if settings:
+        with pytest.raises(DisMixError, match=r"'freeze_trunk': .*nothing cannot stay frozen"):
+            plan()
+    else:
+        assert plan()
+    assert not plan(freeze_trunk=False)

@@ -54,6 +54,10 @@ def test_text_becomes_what_the_field_is() -> None:
         ("keep", "-5", "-5 is no weight; give 0 or more"),
         ("beta1", "1", "give less than 1"),
         ("clip", "-1", "-1 is no norm"),
+        ("reversal", "-1", "setting 'reversal': is -1; give 0 or more"),
+        ("lr_trunk", "-0.1", "'lr_trunk': is -0.1; give 0 or more"),
+        ("guide_steps", "-5", "'guide_steps': is -5; give 0 or more"),
+        ("perceptual_crop", "-8", "'perceptual_crop': is -8; give 0 or more"),
         ("lr", "-1", "give a number above 0"),
         ("discriminator_width", "0", "give a number above 0"),
         ("adversaries", "flatten+deeep", "unknown adversary 'deeep'"),
@@ -65,8 +69,9 @@ def test_text_becomes_what_the_field_is() -> None:
     ],
 )
 def test_mistakes_are_named(name: str, value: str, problem: str) -> None:
-    with pytest.raises(DisMixError, match=problem):
+    with pytest.raises(DisMixError, match=problem) as caught:
         with_settings(DEFAULT, {name: value})
+    assert caught.value.cure
 
 
 def test_the_paper_is_the_paper() -> None:

@@ -69,3 +69,13 @@ def test_very_few_held_out_images_get_no_map(small_run, tmp_path: Path) -> None:
     (run / "run.json").write_text(json.dumps({**said, "manifest_at": str(few)}))
     page = write_report(run).read_text()
     assert "1 held-out images are too few for a map" in page
+
+
+def test_ranks_named_from_the_other_end_are_refused(small_run, tmp_path: Path) -> None:
+    run, turned = copied(small_run.run, tmp_path / "run"), small_run.data / "turned.csv"
+    turned.write_bytes((small_run.data / "manifest.csv").read_bytes())
+    meta = json.loads((small_run.data / "manifest.meta.json").read_text())
+    meta["ranks"] = meta["ranks"][::-1]
+    turned.with_suffix(".meta.json").write_text(json.dumps(meta))
+    with pytest.raises(DisMixError, match=r"turned.csv: has the ranks .* in the generator's order"):
+        write_report(run, manifest=turned)

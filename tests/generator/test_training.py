@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from tests.generator.toy import toy_recipe, toy_split, toy_training, train_toy
 
 from dismix.errors import DisMixError
-from dismix.generator.checkpoint import FILE, chosen_epoch
+from dismix.generator.checkpoint import FILE, chosen_epoch, load_last
 from dismix.generator.model import Generator
 from dismix.generator.steps import Steps, set_lr
 from dismix.generator.training import make_accelerator
@@ -115,6 +115,17 @@ def test_what_a_run_leaves(tmp_path: Path) -> None:
     model = Generator.load(tmp_path)
     for name, tensor in training.average.tensors.items():
         torch.testing.assert_close(model.get_parameter(name), tensor)
+
+
+def test_the_last_weights_are_those_of_the_last_epoch(tmp_path: Path) -> None:
+    training = train_toy(tmp_path, toy_recipe(epochs=2))
+    other = Generator.seeded(training.model.config, seed=9)
+    assert load_last(tmp_path, other) == 2
+    for name, tensor in training.average.tensors.items():
+        assert torch.equal(other.get_parameter(name), tensor), name
+    assert not torch.equal(other.quant_conv.weight, training.model.quant_conv.weight)
+    with pytest.raises(DisMixError, match="not a checkpoint of this generator"):
+        load_last(tmp_path / "elsewhere", other)
 
 
 def test_plain_epochs_only_rebuild(tmp_path: Path) -> None:

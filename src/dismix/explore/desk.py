@@ -94,8 +94,13 @@ class Desk:
         return keys[int(np.random.default_rng(seed).integers(len(keys)))], seed + 1
 
     def partner(self, start: str | None, seed: int) -> tuple[str | None, int]:
-        """Return a partner of a neighbouring grade and the next seed."""
-        return (None if start is None else self.session.partner_for(start, seed)), seed + 1
+        """Return a partner of a neighbouring grade and the next seed; None without a picture."""
+        try:
+            found = None if start is None else self.session.partner_for(start, seed)
+        except DisMixError:
+            # An upload that is no longer kept; its own card says so.
+            found = None
+        return found, seed + 1
 
     def shelf(
         self, split: str, rank: int | None, page: float
@@ -139,7 +144,11 @@ class Desk:
         """Return the images that use a code."""
         if code is None or self._maps is None:
             return ""
-        return views.code_view(self.session, self._maps, book, int(code))
+        try:
+            return views.code_view(self.session, self._maps, book, int(code))
+        except DisMixError as error:
+            # Of the other book, chosen before the list followed.
+            return cards.notice(str(error), "error")
 
 
 def _alone(view: Callable[..., str], *given: Any) -> str:

@@ -15,7 +15,7 @@ import os
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -118,7 +118,7 @@ class Guard:
         if self.hosts is not None and _name(host) not in self.hosts:
             return 403
         origin = headers.get(b"origin")
-        if origin is not None and urlsplit(origin.decode("latin-1")).netloc != host:
+        if origin is not None and _parts(origin.decode("latin-1")).netloc not in {host} - {""}:
             return 403
         if self.password is not None and not _knows(headers.get(b"authorization"), self.password):
             return 401
@@ -140,7 +140,7 @@ class Guard:
 
     def _own_url(self, url: str) -> bool:
         # The page writes its own address before it; nothing is fetched from there.
-        path = unquote(urlsplit(url).path)
+        path = unquote(_parts(url).path)
         return path.startswith(FILES) and self._own_file(path.removeprefix(FILES))
 
 
@@ -168,8 +168,16 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return again
 
 
+def _parts(address: str) -> SplitResult:
+    """Return the parts of an address; one that is none has no parts."""
+    try:
+        return urlsplit(address)
+    except ValueError:
+        return urlsplit("")
+
+
 def _name(host: str) -> str:
-    return urlsplit(f"//{host}").hostname or ""
+    return _parts(f"//{host}").hostname or ""
 
 
 def _knows(header: bytes | None, password: str) -> bool:

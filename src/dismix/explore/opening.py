@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+from dismix.data.manifest import read_manifest
 from dismix.errors import DisMixError
 from dismix.explore.library import Library, open_library, without_data
 from dismix.explore.opinion import NearestReal, Opinion
 from dismix.explore.session import Session
 from dismix.generator.model import CONFIG_FILE, Generator
+from dismix.generator.run_file import require_same_ranks
 from dismix.mixing.encoding import run_manifest
 from dismix.progress import Progress
 
@@ -58,16 +60,17 @@ def _library(
     progress: Progress | None,
 ) -> Library:
     ranks, size = model.config.num_ranks, model.image_size
-    if manifest is not None:
-        return open_library(manifest, ranks, size, cache=cache, progress=progress)
-    try:
-        path = run_manifest(run)
-        there = path.exists()
-    except DisMixError:
-        there = False
-    if not there:
-        return without_data(_rank_names(run, ranks), size, model.in_channels)
-    return open_library(path, ranks, size, cache=cache, progress=progress)
+    if manifest is None:
+        try:
+            path = run_manifest(run)
+            there = path.exists()
+        except DisMixError:
+            there = False
+        if not there:
+            return without_data(_rank_names(run, ranks), size, model.in_channels)
+        manifest = path
+    require_same_ranks(run, read_manifest(manifest))
+    return open_library(manifest, ranks, size, cache=cache, progress=progress)
 
 
 def _rank_names(run: Path, count: int) -> list[str]:

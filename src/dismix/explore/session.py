@@ -113,6 +113,8 @@ class Session:
         subject = read_upload(data, self.library)
         with self._lock:
             self._uploads[subject.key] = subject
+            # One that is sent again is new again.
+            self._uploads.move_to_end(subject.key)
             while len(self._uploads) > UPLOADS_KEPT:
                 self._forget(self._uploads.popitem(last=False)[0])
         return subject

@@ -76,7 +76,10 @@ class Architecture:
                 cure=f"use {max(1, round(self.image_size / self.factor)) * self.factor}",
             )
         if self.kind == "vq" and (self.patch != 1 or self.mid_norm or self.neck):
-            raise DisMixError(f"{self.name}: patch, mid_norm and neck need the kind light")
+            raise DisMixError(
+                f"{self.name}: patch, mid_norm and neck need the kind light",
+                cure="leave them out, or use kind light",
+            )
         strange = sorted(set(self.attn_resolutions) - set(self.resolutions))
         if strange:
             # CompVis would silently build no attention here; published weights then fail to load.

@@ -53,6 +53,9 @@ class Codes:
             # Out of range must fail, else iterating over codes would never end.
             index = [range(len(self))[index]]
         rows = index if isinstance(index, slice | Tensor) else torch.as_tensor(index)
+        if isinstance(rows, Tensor) and rows.dim() == 0:
+            # A number of numpy's or torch's.
+            rows = rows[None]
         return Codes(
             self.ordinal[rows],
             self.nonordinal[rows],

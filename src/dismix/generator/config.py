@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,7 +193,7 @@ def _check_numbers(config: GeneratorConfig) -> None:
         if not _is_number(getattr(config, name)) or not 0.0 <= getattr(config, name) <= 1.0:
             raise DisMixError("not a share", column=name, cure="write a number from 0 to 1")
     if not _is_number(config.nonordinal_noise) or config.nonordinal_noise < 0.0:
-        raise DisMixError("noise below 0", column="nonordinal_noise", cure="write 0 or more")
+        raise DisMixError("not a strength", column="nonordinal_noise", cure="write 0 or more")
     if config.temperature is not None and not (
         _is_number(config.temperature) and config.temperature > 0.0
     ):
@@ -200,4 +201,4 @@ def _check_numbers(config: GeneratorConfig) -> None:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -103,7 +103,8 @@ def evaluate_generator(
     note = seen_note(read_trained_on(run), data.split(_held_out(splits)[0]), cache)
     if note:
         warnings.warn(note, stacklevel=2)
-    lacking = judge is None and judge_kind is None and _no_judge(model.image_size)
+    ready = isinstance(judge, Judge) or (judge is not None and Path(judge).is_file())
+    lacking = not ready and judge_kind is None and _no_judge(model.image_size)
     if lacking and judge_epochs != 0:
         warnings.warn(
             f"no judge reads the pictures: weights '{WEIGHTS}' not found; {how_to_get(WEIGHTS)}",
@@ -121,7 +122,7 @@ def evaluate_generator(
         "run": run.name, "checkpoint": checkpoint, "epoch": epoch, "data": data.meta.source,
         "weights": _weights_digest(run), **_rounded(found),
         "seconds": round(time.perf_counter() - start, 1),
-        "training": _described(described), "provenance": provenance(),
+        "training": _described(described), "provenance": provenance(where.type),
     }  # fmt: skip
     own = run / (EVALUATION if checkpoint == "best" else EVALUATION_LAST)
     name = _unusual(described, data, _held_out(splits)[0], named=manifest is not None)
@@ -151,11 +152,22 @@ def _unusual(described: Mapping[str, Any], data: Manifest, split: str, *, named:
     """
     known = described.get("data")
     other = named if known is None else data.split("train", "val").fingerprint() != known
+    # The run knows what it was trained and chosen on; others may be held out beside that.
+    other = other or (named and _held_out_elsewhere(described, data, split))
     name = ""
     if other and data.path is not None:
         name = f"_{name_of(data.path)}"
     usual = "test" if (data.table["split"] == "test").any() else "val"
     return name if split == usual else f"{name}_{split}"
+
+
+def _held_out_elsewhere(described: Mapping[str, Any], data: Manifest, split: str) -> bool:
+    """Tell whether the run's own manifest, if it is still there, holds out other images."""
+    try:
+        own = read_manifest(manifest_of(described))
+    except (DisMixError, OSError, KeyError):
+        return False
+    return own.split(split).fingerprint() != data.split(split).fingerprint()
 
 
 def measure_generator(

@@ -64,6 +64,15 @@ def load_split(
         cache: Folder of the stores; the default cache when None.
         progress: Called while images are decoded.
     """
+    rows = require_images(manifest, split)
+    settings = settings_for(manifest.meta, size)
+    store = build_store(rows.image_paths, settings, cache, progress=progress)
+    source = store.to_device(device) if store.fits_on(device) else store
+    return SplitImages(source, rows.target().to(device), manifest.meta.equalize)
+
+
+def require_images(manifest: Manifest, split: str) -> Manifest:
+    """Return the rows of a split; raise where there are none."""
     rows = manifest.split(split)
     if len(rows) == 0:
         raise DisMixError(
@@ -71,10 +80,7 @@ def load_split(
             file=manifest.path,
             cure=_cure(manifest, split),
         )
-    settings = settings_for(manifest.meta, size)
-    store = build_store(rows.image_paths, settings, cache, progress=progress)
-    source = store.to_device(device) if store.fits_on(device) else store
-    return SplitImages(source, rows.target().to(device), manifest.meta.equalize)
+    return rows
 
 
 def _cure(manifest: Manifest, split: str) -> str:

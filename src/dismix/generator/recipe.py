@@ -28,6 +28,9 @@ POSITIVE = (
     "epochs", "batch_size", "evaluate_every", "lr", "lr_critic", "lr_adversary",
     "adversary_steps", "discriminator_width", "discriminator_layers",
 )  # fmt: skip
+NOT_NEGATIVE = (
+    "lr_trunk", "lr_weights", "reversal", "jitter", "guide_steps", "perceptual_crop", "strip_every",
+)  # fmt: skip
 #: Settings that are a part of something whole.
 SHARES = (
     "warmup", "beta1", "ema", "reversal_ramp", "reversal_start", "plain", "polish",
@@ -165,6 +168,9 @@ class Recipe:
             raise DisMixError("Adam would forget nothing", column="beta1", cure="give less than 1")
         if self.clip < 0:
             raise DisMixError(f"{self.clip:g} is no norm", column="clip", cure="give 0 or more")
+        for name in NOT_NEGATIVE:
+            if not getattr(self, name) >= 0:
+                raise DisMixError(f"is {getattr(self, name):g}", column=name, cure="give 0 or more")
         _ = self.adversary_kinds
         for name, weight in self.weights.items():
             if not weight >= 0:

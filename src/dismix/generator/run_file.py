@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dismix import atomic
 from dismix.errors import DisMixError
 from dismix.generator.checkpoint import FILE
+from dismix.generator.model import WEIGHTS_FILE
 from dismix.generator.reading import READING
 from dismix.generator.trained_on import FILE as TRAINED_ON
 from dismix.provenance import provenance
@@ -99,6 +100,7 @@ def claim(
     described: dict[str, Any],
     resume: bool,
     reading: Mapping[str, Any] | None = None,
+    device: str | None = None,
 ) -> None:
     """Write ``run.json``, or check that it says the same and note that the run goes on.
 
@@ -107,15 +109,19 @@ def claim(
         described: What the run is started with.
         resume: Whether it goes on.
         reading: How its images are read, see `dismix.generator.reading`.
+        device: Kind of the device that computes.
     """
-    path, now = run / RUN_FILE, provenance()
+    path, now = run / RUN_FILE, provenance(device)
     if resume and check_same(run, described):
         now = continued(path, now)
-    elif (run / FILE).is_file():
+    elif (run / FILE).is_file() or (run / WEIGHTS_FILE).is_file():
+        # The checkpoint may have been deleted when the run was over; the generator must not go
+        # too, nor pass for that of other settings and images until another one is chosen.
+        goes_on = path.is_file() and (run / FILE).is_file()
         raise DisMixError(
             "holds a run already" if path.is_file() else f"holds a run without its {RUN_FILE}",
             file=run,
-            cure=("add --resume, or " if path.is_file() else "") + "choose another folder",
+            cure=("add --resume, or " if goes_on else "") + "choose another folder",
         )
     else:
         # Left by a run that was killed early and may have had other settings.

@@ -71,11 +71,15 @@ def _like(name: str, old: Any, value: Any) -> Any:
             return True
         if str(value).lower() in ("false", "0", "no", "off"):
             return False
-        raise DisMixError(f"'{value}' is neither true nor false", column=name)
+        raise DisMixError(
+            f"'{value}' is neither true nor false", column=name, cure="give true or false"
+        )
     if isinstance(old, int):
         number = _number(name, value)
         if number != int(number):
-            raise DisMixError(f"'{value}' is not a whole number", column=name)
+            raise DisMixError(
+                f"'{value}' is not a whole number", column=name, cure="give a whole number"
+            )
         return int(number)
     return _number(name, value) if isinstance(old, float) else str(value)
 

@@ -114,6 +114,7 @@ def plan_run(
 
     data, chosen = read_manifest(manifest), choose_recipe(recipe, arch, settings or {})
     _check_plan(data)
+    cells = ARCHITECTURES[arch].resized(size).latent_size
     if "guide_steps" not in (settings or {}):
         chosen = fitted_guide(len(data.split("train")), chosen)
     config = GeneratorConfig.from_dict(
@@ -132,6 +133,13 @@ def plan_run(
         "weights": None if weights is None else Path(weights).name,
     }  # fmt: skip
     _check_discriminator(chosen, _pixels(config))
+    _check_trunk(chosen, config)
+    if (config.ordinal_grid or 0) > cells:
+        raise DisMixError(
+            f"the decoder reads {cells} x {cells} cells and would pass over the others",
+            column="ordinal_grid",
+            cure=f"give {cells} or less, or a larger --size",
+        )
     # Through JSON, so that tuples and lists compare equal.
     return RunPlan(data, chosen, config, json.loads(json.dumps(described)))
 
@@ -180,8 +188,10 @@ def length_note(images: int, recipe: Recipe) -> str:
 
 def _check_plan(data: "Manifest") -> None:
     """Refuse what could only end badly, before anything is computed."""
-    train = data.split("train")
-    shown = set(train.target().hard.tolist()) if len(train) else set()
+    from dismix.generator.images import require_images
+
+    train, _ = (require_images(data, split) for split in ("train", "val"))
+    shown = set(train.target().hard.tolist())
     if len(shown) == 1:
         raise DisMixError(
             f"all training images have grade {shown.pop()}: there is no order to learn",
@@ -198,6 +208,18 @@ def _check_discriminator(recipe: Recipe, pixels: int) -> None:
             f"{layers} layers leave nothing of {pixels} pixels",
             column="discriminator_layers",
             cure="give fewer, or a larger --size",
+        )
+
+
+def _check_trunk(recipe: Recipe, config: GeneratorConfig) -> None:
+    """Refuse a trunk that is to stay as it began where nothing has taught it."""
+    taught = "conv" in (_guide_kind(recipe), _reader_kind(recipe, config))
+    if recipe.freeze_trunk and config.ordinal_trunk == "conv" and not taught:
+        raise DisMixError(
+            "a trunk that starts from nothing cannot stay frozen",
+            column="freeze_trunk",
+            cure="set it to false, or give 'guide', 'mix' or 'seen' a weight and guide_steps"
+            " more than 0",
         )
 
 
@@ -260,7 +282,8 @@ def train_generator(
     with ExitStack() as held:
         if accelerator.is_main_process:
             held.enter_context(in_use(run))
-            claim(run, plan.described, resume, reading_of(data.meta))
+            kind = accelerator.device.type
+            claim(run, plan.described, resume, reading_of(data.meta), device=kind)
             if beside is not None:
                 take_graders(run, beside, plan.described)
         accelerator.wait_for_everyone()
@@ -327,17 +350,8 @@ def _graders(
     guide = reader = None
     if (kind := _guide_kind(recipe)) is not None:
         guide = ready(GRADERS[0], kind, False)
-    trunk = config.ordinal_trunk
-    # A small trunk starts from a small guide; another's tells it nothing.
-    if recipe.guide_steps and (trunk == "lite0" or (trunk == "conv" and kind == "lite0")):
-        reader = ready(GRADERS[1], trunk, True)
-    starts = reader is not None or kind == "conv"
-    if recipe.freeze_trunk and trunk == "conv" and not starts:
-        raise DisMixError(
-            "a trunk that starts from nothing cannot stay frozen",
-            column="freeze_trunk",
-            cure="set it to false, or give 'guide' or 'mix' a weight and guide_steps more than 0",
-        )
+    if (read_by := _reader_kind(recipe, config)) is not None:
+        reader = ready(GRADERS[1], read_by, True)
     return guide, reader
 
 
@@ -345,6 +359,17 @@ def _guide_kind(recipe: Recipe) -> "GuideKind | None":
     """Return what the guide is, None where no term asks one."""
     asked = any(recipe.weight(term) > 0 for term in ("guide", "mix", "seen"))
     return recipe.guide_kind if asked else None
+
+
+def _reader_kind(recipe: Recipe, config: GeneratorConfig) -> "GuideKind | None":
+    """Return what the reader is that the ordinal trunk starts from, None where it needs none.
+
+    A small trunk starts from a small guide; a large one's tells it nothing.
+    """
+    trunk = config.ordinal_trunk
+    if trunk == "none" or not recipe.guide_steps:
+        return None
+    return trunk if trunk == "lite0" or _guide_kind(recipe) == "lite0" else None
 
 
 def _pixels(config: GeneratorConfig) -> int:
