@@ -76,6 +76,13 @@ class Sheet:
             return np.full(len(self.table), np.nan)
         return self._valid("grade")
 
+    @property
+    def lowest(self) -> int:
+        """Lowest grade or vote that anybody gave; 0 where there is none, or where laws begin."""
+        given = np.concatenate([self.grades, self.votes.ravel()])
+        given = given[~np.isnan(given)]
+        return int(given.min()) if len(given) and not law_columns(self.table) else 0
+
     @cached_property
     def label(self) -> NDArray[np.float64]:
         """Rank (N,) to count an image under: grade, else most frequent vote, else likeliest."""
@@ -183,12 +190,14 @@ def problem_findings(
 def _rank_findings(sheet: Sheet, counts: dict[str, list[int]]) -> Iterator[Finding]:
     total = np.sum(list(counts.values()), axis=0)
     train = np.array(counts.get("train", total))
-    if sheet.meta is None and total[0] == 0:
+    lowest = sheet.lowest
+    if sheet.meta is None and lowest:
         yield Finding(
             "warning",
             "first-rank",
-            f"no image has grade 0; the lowest grade is {np.flatnonzero(total)[0]}",
-            cure="ranks are numbered from 0: import the table again with --set first_rank=1",
+            f"no image has grade 0; the lowest grade is {lowest}",
+            cure="ranks are numbered from 0: import the table again with --set"
+            f" first_rank={lowest}, or with --ranks if there are lower ranks",
         )
     for rank in range(len(sheet.ranks)):
         label = f"rank {rank_label(rank, sheet.ranks)}"

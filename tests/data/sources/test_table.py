@@ -130,6 +130,15 @@ def test_grades_from_one_need_a_word(tmp_path: Path) -> None:
     assert table.read(path, ranks=("0", "1", "2", "3")).grades.tolist() == [1, 3]
 
 
+def test_grades_from_six_need_a_word_too(tmp_path: Path) -> None:
+    path = save(tmp_path, "image,sum\na.png,6\nb.png,7\nc.png,9\n")
+    with pytest.raises(DisMixError, match=r"is 6, .* first_rank=6 if 6 is .*nobody got ranks 0 to"):
+        table.read(path, grade="sum")
+    manifest = table.read(path, grade="sum", first_rank=6)
+    assert manifest.grades.tolist() == [0, 1, 3]
+    assert manifest.meta.ranks == ("6", "7", "8", "9")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

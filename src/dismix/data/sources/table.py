@@ -3,7 +3,7 @@
 CSV with comma, semicolon or tab, UTF-8 with or without byte-order mark, or Parquet. Grades are
 names listed in ``ranks`` or whole numbers counted from ``first_rank``; where the names are or
 begin with numbers, a number is the one in a name. Nothing is shifted silently: a table whose
-lowest grade is 1 is refused until ``first_rank`` says what 1 means.
+lowest grade is 1 or more is refused until ``first_rank`` or ``ranks`` says what it means.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -313,7 +313,7 @@ def _names_people(error: DisMixError, column: str) -> DisMixError:
 def _numbered(
     table: pd.DataFrame, scale: _Scale, path: Path, shown: dict[str, str]
 ) -> tuple[str, ...]:
-    """Return rank names from the numbers in use; refuse an unexplained start at 1."""
+    """Return rank names from the numbers in use; refuse an unexplained start above 0."""
     columns = [c for c in table.columns if c == "grade" or c in vote_columns(table)]
     if not columns:
         raise DisMixError(
@@ -327,12 +327,14 @@ def _numbered(
     if np.isnan(used).all():
         raise _no_grade(path, column)
     low, high = int(np.nanmin(used)), int(np.nanmax(used))
-    if scale.first == 0 and low == 1:
+    if scale.first == 0 and low > 0:
+        below = "rank 0" if low == 1 else f"ranks 0 to {low - 1}"
         raise DisMixError(
-            "the lowest grade is 1, and ranks are numbered from 0",
+            f"the lowest grade is {low}, and ranks are numbered from 0",
             file=path,
             column=column,
-            cure="add --set first_rank=1 if 1 is the lowest rank, or --ranks if nobody got rank 0",
+            cure=f"add --set first_rank={low} if {low} is the lowest rank, or --ranks if nobody got"
+            f" {below}",
         )
     return tuple(str(scale.first + rank) for rank in range(max(high, 1) + 1))
 
