@@ -130,6 +130,23 @@ def test_grades_from_one_need_a_word(tmp_path: Path) -> None:
     assert table.read(path, ranks=("0", "1", "2", "3")).grades.tolist() == [1, 3]
 
 
+def test_soft_labels_say_how_many_ranks_there_are(tmp_path: Path) -> None:
+    path = save(tmp_path, "image,prob_0,prob_1,prob_2\na.png,0.5,0.5,0\nb.png,0,1,0\n")
+    manifest = table.read(path)
+    assert manifest.meta.ranks == ("0", "1", "2")
+    assert manifest.target().rank.tolist() == [0.5, 1.0]
+    graded = save(tmp_path, "image,grade,prob_0,prob_1\na,1,,\nb,,0.25,0.75\n", "g.csv")
+    assert table.read(graded).meta.ranks == ("0", "1")
+
+
+def test_soft_labels_may_have_decimal_commas(tmp_path: Path) -> None:
+    text = "image;prob_0;prob_1\r\na.png;0,25;0,75\r\nb.png;1;0\r\nc.png;1e-05;0,99999\r\n"
+    manifest = table.read(save(tmp_path, text), ranks=("low", "high"))
+    np.testing.assert_allclose(manifest.target().rank, [0.75, 0, 0.99999], atol=1e-6)
+    with pytest.raises(DisMixError, match="row 2, column 'prob_0': '0,2,5' is not a probability"):
+        table.read(save(tmp_path, "image;prob_0;prob_1\na;0,2,5;1\n", "b.csv"))
+
+
 def test_grades_from_six_need_a_word_too(tmp_path: Path) -> None:
     path = save(tmp_path, "image,sum\na.png,6\nb.png,7\nc.png,9\n")
     with pytest.raises(DisMixError, match=r"is 6, .* first_rank=6 if 6 is .*nobody got ranks 0 to"):

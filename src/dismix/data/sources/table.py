@@ -6,6 +6,7 @@ begin with numbers, a number is the one in a name. Nothing is shifted silently: 
 lowest grade is 1 or more is refused until ``first_rank`` or ``ranks`` says what it means.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -86,7 +87,8 @@ def read(
         annotators: Columns of votes, one an annotator; columns called "annotator_..." are
             votes too.
         annotator: Long form: column that names the annotator; "" takes "annotator".
-        ranks: Names of the ranks from low to high; empty: as many as the largest grade says.
+        ranks: Names of the ranks from low to high; empty: as many as the largest grade says, or
+            as there are columns of soft labels ("prob_0", "prob_1" ...).
         first_rank: Number of the lowest rank where grades are numbers, and names have none.
         images: Folder of the images, relative to the table; "" is the table's own.
         suffix: Ending to add to image names that have none, such as ".png".
@@ -106,6 +108,8 @@ def read(
     shown = {new: old for old, new in renames.items()}
     with _own_names(shown):
         table = _renamed(table, renames, lines, path)
+    for column in law_columns(table):
+        table[column] = table[column].map(_with_point)
     scale = _Scale(tuple(ranks), first_rank)
     # Before the pivot of the long form, while each vote still has a line of its own.
     for column in [c for c in table.columns if c == "grade" or c in vote_columns(table)]:
@@ -315,18 +319,24 @@ def _numbered(
 ) -> tuple[str, ...]:
     """Return rank names from the numbers in use; refuse an unexplained start above 0."""
     columns = [c for c in table.columns if c == "grade" or c in vote_columns(table)]
-    if not columns:
+    laws = law_columns(table)
+    if not columns and not laws:
         raise DisMixError(
             "no column of grades was named",
             file=path,
             cure="name it with --grade COLUMN, with --annotator COLUMN for each annotator, or "
             "(a row a vote) with --set annotator=COLUMN and --grade COLUMN",
         )
-    column = shown.get(columns[0], columns[0])
     used = table[columns].to_numpy(np.float64, na_value=np.nan)
-    if np.isnan(used).all():
+    used = used[~np.isnan(used)]
+    if laws:
+        # They begin at the lowest rank, whoever was graded.
+        high = int(max(len(laws) - 1, used.max(initial=0)))
+        return tuple(str(scale.first + rank) for rank in range(max(high, 1) + 1))
+    column = shown.get(columns[0], columns[0])
+    if not len(used):
         raise _no_grade(path, column)
-    low, high = int(np.nanmin(used)), int(np.nanmax(used))
+    low, high = int(used.min()), int(used.max())
     if scale.first == 0 and low > 0:
         below = "rank 0" if low == 1 else f"ranks 0 to {low - 1}"
         raise DisMixError(
@@ -337,6 +347,17 @@ def _numbered(
             f" {below}",
         )
     return tuple(str(scale.first + rank) for rank in range(max(high, 1) + 1))
+
+
+def _with_point(cell: str) -> str:
+    """Return a number with a comma for its decimals as one with a point, other text as it is.
+
+    Example:
+        >>> _with_point("0,25"), _with_point("1e-05"), _with_point("1,2,3")
+        ('0.25', '1e-05', '1,2,3')
+    """
+    number = re.fullmatch(r"([+-]?[0-9]*),([0-9]+(?:[eE][+-]?[0-9]+)?)", cell)
+    return f"{number[1]}.{number[2]}" if number else cell
 
 
 def _no_grade(path: Path, column: str) -> DisMixError:
