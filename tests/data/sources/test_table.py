@@ -372,6 +372,25 @@ def test_numbers_in_names_are_meant_by_numbers(tmp_path: Path) -> None:
         table.read(path, ranks=("0_no", "1_mild", "2_severe"), first_rank=1)
 
 
+def test_a_number_that_may_mean_two_ranks_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path, "image,grade\na,NC\nb,G4\nc,3\n")
+    gleason = ("NC", "G3", "G4", "G5")
+    with pytest.raises(DisMixError, match=r"row 4, column 'grade': '3' may mean .*'G3', or 'G5'"):
+        table.read(path, ranks=gleason)
+    with pytest.raises(DisMixError, match=r"such as 0_NC,1_G3,2_G4,3_G5$"):
+        table.read(path, ranks=gleason)
+    counted = save(tmp_path, "image,grade\na,0\nb,2\nc,3\n", "n.csv")
+    names = ("0_NC", "1_G3", "2_G4", "3_G5")
+    assert table.read(counted, ranks=names).grades.tolist() == [0, 2, 3]
+    # Names whose numbers are the positions say the same either way.
+    path = save(tmp_path, "image,grade\na,1\nb,KL-2\nc,2\n")
+    assert table.read(path, ranks=("KL-0", "KL-1", "KL-2")).grades.tolist() == [1, 2, 2]
+    scale = ("KL-1", "KL-2", "KL-3")
+    with pytest.raises(DisMixError, match="'1' may mean the rank called 'KL-1', or 'KL-2'"):
+        table.read(path, ranks=scale)
+    assert table.read(path, ranks=scale, first_rank=1).grades.tolist() == [0, 1, 1]
+
+
 def test_parquet_has_floats_where_grades_have_gaps(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     path = tmp_path / "t.parquet"

@@ -20,7 +20,7 @@ from dismix.data.delimited import SUFFIXES, read_delimited
 from dismix.data.laws import law_columns
 from dismix.data.long_form import KEYS, pivot_long
 from dismix.data.manifest import VOTE_PREFIX, Manifest, ManifestMeta, make_manifest, vote_columns
-from dismix.data.rank_names import own_numbers
+from dismix.data.rank_names import find_rank, other_rank, own_numbers
 from dismix.data.sources.base import SOURCES, Source, parse_rank
 from dismix.data.sources.walking import is_image
 from dismix.data.ungraded import left_out_note, ungraded_cure, ungraded_rows
@@ -280,15 +280,32 @@ def _ranks(
     cells: "pd.Series[str]", scale: _Scale, lines: NDArray[np.int64], path: Path, column: str
 ) -> "pd.Series[int]":
     """Return 0-based ranks, missing where not graded."""
-    values = [
-        None
-        if pd.isna(cell)
-        else parse_rank(
-            cell, scale.ranks, first=scale.first, file=path, row=int(line), column=column
+    values = []
+    for cell, line in zip(cells, lines, strict=True):
+        if pd.isna(cell):
+            values.append(None)
+            continue
+        row = int(line)
+        _refuse_two_meanings(str(cell), scale, path, row, column)
+        values.append(
+            parse_rank(cell, scale.ranks, first=scale.first, file=path, row=row, column=column)
         )
-        for cell, line in zip(cells, lines, strict=True)
-    ]
     return pd.Series(values, index=cells.index, dtype="Int64")
+
+
+def _refuse_two_meanings(cell: str, scale: _Scale, path: Path, row: int, column: str) -> None:
+    """Raise for a number that is the position of one rank and stands in the name of another."""
+    other, found = (f(cell, scale.ranks, first=scale.first) for f in (other_rank, find_rank))
+    if other is None or found is None:
+        return
+    counted = [f"{scale.first + i}_{name}" for i, name in enumerate(scale.ranks)]
+    raise DisMixError(
+        f"'{cell}' may mean the rank called '{scale.ranks[other]}', or '{scale.ranks[found]}',"
+        f" which is number {cell} counted from {scale.first}",
+        file=path, row=row, column=column,
+        cure="write the name; or put the number that the table has before each name in --ranks,"
+        f" such as {','.join(counted)}",
+    )  # fmt: skip
 
 
 def _refuse_jump(table: pd.DataFrame, scale: _Scale, lines: NDArray[np.int64], path: Path) -> None:
