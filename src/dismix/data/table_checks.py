@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dismix.data.annotators.votes import majority_vote
+from dismix.data.annotators.votes import majority_vote, modal_rank
 from dismix.data.findings import Finding
 from dismix.data.laws import law_columns, read_laws
 from dismix.data.manifest import SPLITS, VOTE_PREFIX, ManifestMeta, vote_columns
@@ -84,18 +84,6 @@ class Sheet:
         return int(given.min()) if len(given) and not law_columns(self.table) else 0
 
     @cached_property
-    def label(self) -> NDArray[np.float64]:
-        """Rank (N,) to count an image under: grade, else most frequent vote, else likeliest."""
-        label = self.grades.copy()
-        for row in np.flatnonzero(np.isnan(label)):
-            given = self.votes[row][~np.isnan(self.votes[row])].astype(int)
-            if len(given):
-                label[row] = np.bincount(given).argmax()
-        if self.soft.any():
-            label[self.soft] = self.laws[self.soft].argmax(axis=1)
-        return label
-
-    @cached_property
     def laws(self) -> NDArray[np.float64]:
         """Laws over the ranks (N, C), NaN where there is none or its columns do not fit."""
         laws = read_laws(self.table, len(self.ranks))
@@ -113,14 +101,18 @@ class Sheet:
     def counts(self) -> dict[str, list[int]]:
         """Return the number of images of each rank, for each split that has any.
 
-        Counted as training sees them: by the majority of the votes where there are any,
-        except in the test split, which goes by the grade.
+        Counted as training sees them: by the likeliest rank of a soft label, else by the majority
+        of the votes where there are any, except in the test split, which goes by the grade.
         """
         splits = np.array(self.column("split"))
-        ranks = self.label.copy()
-        voted = ~np.isnan(self.votes).all(axis=1) & ((splits != "test") | np.isnan(self.grades))
+        ranks = self.grades.copy()
+        learned = (splits != "test") | np.isnan(self.grades)
+        voted = ~np.isnan(self.votes).all(axis=1) & learned
         if voted.any():
             ranks[voted] = majority_vote(self.votes[voted], len(self.ranks))
+        lawful = ~np.isnan(self.laws).any(axis=1) & learned if self.ranks else np.zeros_like(voted)
+        if lawful.any():
+            ranks[lawful] = modal_rank(self.laws[lawful])
         result = {}
         for split in SPLITS:
             label = ranks[(splits == split) & ~np.isnan(ranks)].astype(int)
