@@ -71,6 +71,8 @@ def read(
     grades = [(split, folder) for split, folder in found if holds_images(folder)]
     if not grades:
         raise DisMixError("no image was found in a grade folder", file=root, cure=_CURE)
+    for _, folder in grades:
+        _refuse_space(folder.relative_to(root), root)
     names = _ranked([folder.name for _, folder in grades], ranks, root)
     if len(names) < 2:
         raise DisMixError(f"holds only one grade, '{names[0]}'", file=root, cure=_CURE)
@@ -163,6 +165,15 @@ def _refuse_other_splits(root: Path) -> None:
                 file=folder,
                 cure="rename it to train, val or test, or move it away",
             )
+
+
+def _refuse_space(folder: Path, root: Path) -> None:
+    """Raise for a path that begins with a space: tables lose it, and with it the images."""
+    first = folder.parts[0]
+    if first != first.lstrip():
+        raise DisMixError(
+            f"the name of the folder '{first}' begins with a space", file=root, cure="rename it"
+        )
 
 
 def _refuse_loose(folder: Path) -> None:
