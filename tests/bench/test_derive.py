@@ -100,8 +100,15 @@ def test_votes_without_grades_cannot_be_simulated(tmp_path):
     table = pd.DataFrame({"image": ["a", "b"], "split": ["train", "test"], "annotator_a": [0, 2]})
     data = make_manifest(table, None, tmp_path)
     assert how(data)["variability"] == "own"
-    with pytest.raises(DisMixError, match="variability=own"):
+    with pytest.raises(DisMixError, match=r"has votes but no grades .* from; .*variability=own"):
         derive(data, how(data, variability=70))
+    some = make_manifest(table.assign(grade=[None, 2]), None, tmp_path)
+    with pytest.raises(DisMixError, match=r"has votes but no grades .* from in 1 of 2 rows"):
+        derive(some, how(some, variability=70))
+    laws = table.drop(columns="annotator_a").assign(prob_0=[0.5, 0.5], prob_1=[0.5, 0.5])
+    soft = make_manifest(laws, None, tmp_path)
+    with pytest.raises(DisMixError, match="has soft labels but no grades"):
+        derive(soft, how(soft, variability=70))
 
 
 def test_digests_know_content_not_place(graded, tmp_path):

@@ -273,6 +273,14 @@ def test_no_run_starts_that_would_not_end_in_time(tmp_path):
     assert run_study(study, bench, cpu=True, minutes=10).ran == 2
 
 
+def test_advice_on_batches_is_an_option_of_this_command(tmp_path):
+    factors = {"grader": ["ce"], "mixer": ["none"], "seed": [0]}
+    settings = {**tiny_plan().settings, "batch_size": 64}
+    study, bench = tiny_study(tmp_path, factors=factors, settings=settings)
+    with pytest.warns(UserWarning, match=r"batches of 64, .*; add --set batch_size=8$"):
+        run_study(study, bench, cpu=True)
+
+
 def test_a_generator_that_must_be_trained_takes_time_too(tmp_path):
     factors = {"grader": ["ce"], "mixer": ["none", "dismix"], "seed": [0]}
     study, bench = tiny_study(tmp_path, factors=factors)

@@ -322,6 +322,14 @@ def test_grades_that_start_at_one(tmp_path: Path) -> None:
     assert "first-rank" not in codes(check_path(save(tmp_path, "image,grade\na,0\nb,1\n")))
 
 
+def test_a_start_above_one_is_told_as_it_is(tmp_path: Path) -> None:
+    report = check_path(save(tmp_path, "image,grade\na,6\nb,7\n"), images=False)
+    assert "--set first_rank=6" in only(report, "first-rank").cure
+    # Somebody voted 0, so the scale begins there, whatever the majorities are.
+    text = "image,annotator_a,annotator_b,annotator_c\na,0,1,1\nb,2,2,2\n"
+    assert "first-rank" not in codes(check_path(save(tmp_path, text), images=False))
+
+
 def test_splits_are_missed(tmp_path: Path) -> None:
     report = check_path(save(tmp_path, "image,split,grade\na,test,0\nb,test,1\n"), images=False)
     assert "no-train" in codes(report)

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
+from dismix.data.describe import grade_counts
 from dismix.data.manifest import ManifestMeta, make_manifest, read_manifest, write_manifest
 from dismix.data.table_checks import Sheet
 from dismix.errors import DisMixError
@@ -97,3 +98,15 @@ def test_checks_count_laws_by_their_likeliest_rank() -> None:
     sheet = Sheet(alone, None, Path(), "x", np.arange(2))
     assert sheet.ranks == ("0", "1", "2")
     assert sheet.counts() == {"train": [1, 0, 1]}
+
+
+def test_checks_count_as_training_does() -> None:
+    both = pd.DataFrame(
+        {"image": [*"abcd"], "split": ["train", "train", "test", "test"],
+         "grade": [0, None, 0, None], "annotator_1": [None, 0, None, 1],
+         "prob_0": [0.2, 0.3, 0.1, None], "prob_1": [0.8, 0.7, 0.9, None]}
+    )  # fmt: skip
+    manifest = make_manifest(both, None, ".")
+    sheet = Sheet(manifest.table, manifest.meta, Path(), "x", manifest.lines)
+    assert manifest.target().hard.tolist() == [1, 1, 0, 1]
+    assert sheet.counts() == grade_counts(manifest) == {"train": [0, 2], "test": [1, 1]}

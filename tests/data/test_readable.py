@@ -1,4 +1,7 @@
+import json
+import struct
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +35,27 @@ def test_what_training_refuses_is_left_out_as_it_advises(tmp_path: Path) -> None
     assert again.table["image"].tolist() == [f"{i}.png" for i in range(8)]
     split = load_split(again, "train", 16, device="cpu", cache=tmp_path / "cache")
     assert len(split) == 8
+
+
+def test_what_only_the_bits_in_use_refuse_is_left_out(tmp_path: Path) -> None:
+    path = written(tmp_path, 9)
+    path.with_suffix(".meta.json").write_text(json.dumps({"ranks": ["0", "1", "2"], "bits": 12}))
+    # 16-bit colour, which Pillow cannot write.
+    parts = (
+        (b"IHDR", struct.pack(">IIBBBBB", 1, 1, 16, 2, 0, 0, 0)),
+        (b"IDAT", zlib.compress(b"\0" + struct.pack(">3H", 4095, 2048, 0))),
+        (b"IEND", b""),
+    )
+    chunks = [
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in parts
+    ]
+    (tmp_path / "8.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunks))
+    report = check_path(path, near=False)
+    assert "16-bit colour" in report.of("unreadable-image")[0].message
+    write_readable(path, report, tmp_path / "new.csv")
+    again = read_manifest(tmp_path / "new.csv")
+    assert len(load_split(again, "train", 16, device="cpu", cache=tmp_path / "cache")) == 8
 
 
 def test_ranks_do_not_shrink_with_the_rows(tmp_path: Path) -> None:

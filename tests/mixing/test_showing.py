@@ -5,8 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tests.mixing.toy_run import toy_generator
 
+from dismix import atomic
 from dismix.data.manifest import read_manifest, write_manifest
+from dismix.data.phantom import PhantomSpec, build_phantom
 from dismix.data.splits import merge_splits
 from dismix.errors import DisMixError
 from dismix.generator.images import load_split
@@ -59,6 +62,18 @@ def test_long_headers_stay_above_their_pictures():
     assert not np.array_equal(short[:22], long[:22])
     assert np.array_equal(short[:22, right:], long[:22, right:])
     assert np.array_equal(short[:22, : LABEL - MARGIN], long[:22, : LABEL - MARGIN])
+
+
+def test_two_ranks_are_enough_for_every_figure(tmp_path):
+    build_phantom(
+        PhantomSpec(train=12, val=4, test=4, size=32, num_ranks=2, annotators=0), tmp_path / "data"
+    )
+    toy_generator(num_ranks=2).save(tmp_path / "run")
+    atomic.write_json(tmp_path / "run" / "run.json", {"manifest": str(tmp_path / "data")})
+    for figure in ("policies", "strip", "mixers", "transition"):
+        assert draw_figure(tmp_path / "run", figure, cache=tmp_path / "cache").width > 400
+    with pytest.raises(DisMixError, match=r"rank 1 has no neighbour above; choose 0$"):
+        draw_figure(tmp_path / "run", rank=1, cache=tmp_path / "cache")
 
 
 def test_mistakes_are_named(toy_run):

@@ -25,7 +25,7 @@ from dismix.generator.images import load_split
 from dismix.mixing import writing
 from dismix.mixing.engine import MixEngine
 from dismix.mixing.maker import MixMaker, MixSettings
-from dismix.mixing.mix_table import read_mixes
+from dismix.mixing.mix_table import read_mixes, summary
 from dismix.mixing.nearest import NearestTraining
 from dismix.mixing.writing import read_pictures, write_mixes
 
@@ -77,6 +77,15 @@ def test_ranks_are_called_by_their_names(tmp_path):
     counts = [part.split(": ") for part in told.split(": ", 1)[1].split(", ")]
     assert tuple(name for name, _ in counts) == names[: len(counts)]
     assert sum(int(count) for _, count in counts) == 12
+
+
+def test_ranks_above_the_highest_mix_are_counted_too():
+    table = pd.DataFrame(
+        {"policy": ["ordinal_mix"] * 2, "rank": ["0.4", "0.6"], "adjacent": True,
+         "similarity": 0.1, "nearest_is_source": False}
+    )  # fmt: skip
+    told = summary(table, 0.85, ("none", "mild", "severe"))[1]
+    assert told == "nearest whole rank: none: 1, mild: 1, severe: 0"
 
 
 def test_the_folder_reads_back_as_training_data(toy_run, written):

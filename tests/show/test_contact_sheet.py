@@ -31,6 +31,23 @@ def test_each_row_shows_its_grade(manifest):
             assert (sheet[top : top + 32, left : left + 32] == 50 + 80 * grade).all()
 
 
+@pytest.mark.parametrize(
+    ("names", "captions"),
+    [
+        (("NC", "3+3", "3+4"), ["0  NC", "1  3+3", "2  3+4"]),
+        (("3a", "3b", "4"), ["0  3a", "1  3b", "2  4"]),
+        (("1", "2", "3"), ["1", "2", "3"]),
+    ],
+)
+def test_positions_stand_before_all_names_or_none(manifest, names, captions, monkeypatch):
+    told = []
+    monkeypatch.setattr(
+        "dismix.show.contact_sheet.picture_grid", lambda _, shown, __: told.extend(shown)
+    )
+    contact_sheet(replace(manifest, meta=ManifestMeta(names, grey=True)), columns=1, size=16)
+    assert [caption for caption, _ in told] == captions
+
+
 def test_choice_depends_on_the_seed_alone(manifest):
     assert choose_rows(manifest, 2, seed=1) == choose_rows(manifest, 2, seed=1)
     assert any(choose_rows(manifest, 2, seed=s) != choose_rows(manifest, 2) for s in range(1, 9))

@@ -84,6 +84,11 @@ def test_wrong_choices_are_one_line():
             Choices(**wrong)
 
 
+def test_a_size_that_generators_cannot_have_is_refused_before_a_trial():
+    with pytest.raises(DisMixError, match="tiny: image size 30 is not a multiple of 8; use 32"):
+        settle(Choices(size=30, cpu=True))
+
+
 def test_a_gpu_without_weights_gets_tiny_networks_and_says_so(monkeypatch, tmp_path):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setenv("DISMIX_WEIGHTS", str(tmp_path))

@@ -83,6 +83,11 @@ def test_too_little_is_one_line_with_a_cure(tmp_path):
     assert "give --folds 2 to 4" in refused(path, folds=5)
 
 
+def test_a_folder_of_another_kind_is_to_be_imported_first(tmp_path):
+    write(tmp_path, [{"grade": i % 2} for i in range(4)])
+    assert refused(tmp_path).endswith("name a manifest, or make one with `dismix data import`")
+
+
 def test_unreadable_images_stop_it_or_are_left_out(tmp_path):
     path = write(tmp_path, [{"grade": i % 2} for i in range(20)])
     (tmp_path / "03.png").write_bytes(b"no picture")

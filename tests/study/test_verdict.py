@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -51,6 +52,16 @@ def test_the_rule(mixup, dismix, between, expected):
 def test_the_boundaries_are_not_a_gain():
     assert judged(Interval(0.05, 0.0, 0.1), 0.03) == "cannot tell"
     assert judged(Interval(0.0, -0.03, 0.03), 0.03) == "cannot tell"
+
+
+def test_no_number_of_images_is_promised_where_any_gain_counts():
+    found = {
+        pair: replace(one, needed=images_needed(one.gain, 0.0, 300))
+        for pair, one in three("cannot tell", "cannot tell").items()
+    }
+    closing = spell(found, MAE, 0.0, 300).sentences[-1]
+    assert "--worth" in closing
+    assert not re.search(r"\d", closing)
 
 
 def test_four_times_the_images_halve_an_interval():

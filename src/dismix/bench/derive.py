@@ -129,9 +129,12 @@ def without_votes(manifest: Manifest) -> Manifest:
 def _bare(manifest: Manifest) -> Manifest:
     drop = [*vote_columns(manifest.table), *law_columns(manifest.table)]
     table = manifest.table.drop(columns=drop)
-    if "grade" not in table:
+    missing = np.isnan(manifest.grades)
+    if missing.any():
+        what = "votes" if manifest.annotators else "soft labels"
+        some = "" if missing.all() else f" in {int(missing.sum())} of {len(missing)} rows"
         raise DisMixError(
-            "has soft labels but no grades to simulate votes from",
+            f"has {what} but no grades to simulate votes from{some}",
             file=manifest.path,
             column="grade",
             cure="run it with --set variability=own",

@@ -99,7 +99,9 @@ def build_grader(
 
     def check() -> bool:
         target = data.split("train").target()
-        check_training(grader, settings, target, data, allow_missing=True)
+        check_training(
+            grader, settings, target, data, allow_missing=True, batch_option="--set batch_size="
+        )
         return True
 
     warm.keep("seen", checked, check)

@@ -155,7 +155,8 @@ def show(
         str | None,
         typer.Option(
             help="Rank of the anchor: its name or number. Numbers are those of the names where all"
-            " begin with one (a scale from 1 to 5), else they count from 0. The second if absent."
+            " begin with one (a scale from 1 to 5), else they count from 0. The second if absent,"
+            " the first of two."
         ),
     ] = None,
     manifest: Data = None,

@@ -46,7 +46,8 @@ def image_findings(
     listed = {name: row for row, name in reversed(list(enumerate(names))) if name}
     rows = sorted(listed.values())
     paths = [as_on_disk(sheet.root / names[row]) for row in rows]
-    looks = look_at_all(paths, progress=progress)
+    bits = 16 if sheet.meta is None else sheet.meta.bits
+    looks = look_at_all(paths, bits=bits, progress=progress)
     findings = list(_unreadable(sheet, names, rows, looks))
     findings += _size_findings(looks)
     findings += _colour_findings(sheet, names, rows, looks)

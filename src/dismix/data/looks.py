@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -47,15 +48,19 @@ class Look:
     transparent: bool = False
 
 
-def look_at(path: Path) -> Look:
+def look_at(path: Path, *, bits: int = 16) -> Look:
     """Decode a file once, as training would, and as small as its format allows.
+
+    Args:
+        path: Image file.
+        bits: Bits in use of 16-bit grey files, as the manifest says.
 
     Example:
         >>> look_at(Path("absent.png")).error
         'file not found'
     """
     try:
-        pixels = decode_image(path, near_size=SIDE)
+        pixels = decode_image(path, bits=bits, near_size=SIDE)
     except DisMixError as error:
         lacks = isinstance(error, MissingExtraError)
         return Look(error=error.problem, cure=error.cure or "", lacks_package=lacks)
@@ -70,12 +75,16 @@ def look_at(path: Path) -> Look:
 
 
 def look_at_all(
-    paths: Sequence[Path], *, workers: int | None = None, progress: Progress | None = None
+    paths: Sequence[Path],
+    *,
+    bits: int = 16,
+    workers: int | None = None,
+    progress: Progress | None = None,
 ) -> list[Look]:
     """Decode every file in threads (Pillow works without the interpreter lock), in order."""
     looks: list[Look] = []
     with ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1)) as pool:
-        for look in pool.map(look_at, paths):
+        for look in pool.map(partial(look_at, bits=bits), paths):
             looks.append(look)
             if progress is not None:
                 progress("reading images", len(looks), len(paths))

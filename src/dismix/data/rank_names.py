@@ -100,6 +100,31 @@ def find_rank(text: str, names: Sequence[str], *, first: int = 0) -> int | None:
     return numbers.index(number) if number in numbers else None
 
 
+def other_rank(text: str, names: Sequence[str], *, first: int = 0) -> int | None:
+    """Return the position of another rank that a number may mean, by its name, or None.
+
+    Of NC, G3, G4, G5 the number 3 is the position of G5, but whoever wrote it may well mean G3.
+
+    Args:
+        text: What somebody wrote.
+        names: C names, low to high.
+        first: Number of the lowest rank.
+
+    Example:
+        >>> other_rank("3", ["NC", "G3", "G4", "G5"]), other_rank("2", ["NC", "G3", "G4", "G5"])
+        (1, None)
+        >>> other_rank("1", ["KL-1", "KL-2"]), other_rank("1", ["KL-1", "KL-2"], first=1)
+        (0, None)
+    """
+    number, found = written_number(text), find_rank(text, names, first=first)
+    if number is None or found is None or text in names or own_numbers(names) is not None:
+        return None
+    # A name with several numbers, such as 3+4, is none of them.
+    held = [re.findall(r"\d+(?:\.\d+)?", name) for name in names]
+    meant = [i for i, own in enumerate(held) if len(own) == 1 and float(own[0]) == number]
+    return meant[0] if meant and found not in meant else None
+
+
 def rank_position(text: str, names: Sequence[str]) -> int:
     """Return the position (0..C-1) of a rank that is given by its name or number.
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dismix.data.annotators.votes import majority_vote
+from dismix.data.annotators.votes import majority_vote, modal_rank
 from dismix.data.findings import Finding
 from dismix.data.laws import law_columns, read_laws
 from dismix.data.manifest import SPLITS, VOTE_PREFIX, ManifestMeta, vote_columns
@@ -76,17 +76,12 @@ class Sheet:
             return np.full(len(self.table), np.nan)
         return self._valid("grade")
 
-    @cached_property
-    def label(self) -> NDArray[np.float64]:
-        """Rank (N,) to count an image under: grade, else most frequent vote, else likeliest."""
-        label = self.grades.copy()
-        for row in np.flatnonzero(np.isnan(label)):
-            given = self.votes[row][~np.isnan(self.votes[row])].astype(int)
-            if len(given):
-                label[row] = np.bincount(given).argmax()
-        if self.soft.any():
-            label[self.soft] = self.laws[self.soft].argmax(axis=1)
-        return label
+    @property
+    def lowest(self) -> int:
+        """Lowest grade or vote that anybody gave; 0 where there is none, or where laws begin."""
+        given = np.concatenate([self.grades, self.votes.ravel()])
+        given = given[~np.isnan(given)]
+        return int(given.min()) if len(given) and not law_columns(self.table) else 0
 
     @cached_property
     def laws(self) -> NDArray[np.float64]:
@@ -106,14 +101,18 @@ class Sheet:
     def counts(self) -> dict[str, list[int]]:
         """Return the number of images of each rank, for each split that has any.
 
-        Counted as training sees them: by the majority of the votes where there are any,
-        except in the test split, which goes by the grade.
+        Counted as training sees them: by the likeliest rank of a soft label, else by the majority
+        of the votes where there are any, except in the test split, which goes by the grade.
         """
         splits = np.array(self.column("split"))
-        ranks = self.label.copy()
-        voted = ~np.isnan(self.votes).all(axis=1) & ((splits != "test") | np.isnan(self.grades))
+        ranks = self.grades.copy()
+        learned = (splits != "test") | np.isnan(self.grades)
+        voted = ~np.isnan(self.votes).all(axis=1) & learned
         if voted.any():
             ranks[voted] = majority_vote(self.votes[voted], len(self.ranks))
+        lawful = ~np.isnan(self.laws).any(axis=1) & learned if self.ranks else np.zeros_like(voted)
+        if lawful.any():
+            ranks[lawful] = modal_rank(self.laws[lawful])
         result = {}
         for split in SPLITS:
             label = ranks[(splits == split) & ~np.isnan(ranks)].astype(int)
@@ -183,12 +182,14 @@ def problem_findings(
 def _rank_findings(sheet: Sheet, counts: dict[str, list[int]]) -> Iterator[Finding]:
     total = np.sum(list(counts.values()), axis=0)
     train = np.array(counts.get("train", total))
-    if sheet.meta is None and total[0] == 0:
+    lowest = sheet.lowest
+    if sheet.meta is None and lowest:
         yield Finding(
             "warning",
             "first-rank",
-            f"no image has grade 0; the lowest grade is {np.flatnonzero(total)[0]}",
-            cure="ranks are numbered from 0: import the table again with --set first_rank=1",
+            f"no image has grade 0; the lowest grade is {lowest}",
+            cure="ranks are numbered from 0: import the table again with --set"
+            f" first_rank={lowest}, or with --ranks if there are lower ranks",
         )
     for rank in range(len(sheet.ranks)):
         label = f"rank {rank_label(rank, sheet.ranks)}"

@@ -16,6 +16,8 @@ from dismix.labels import OrdinalTarget
 
 #: Trainings of fewer steps have hardly left their start.
 FEW_STEPS = 100
+#: How `dismix grader train` takes the size of batches.
+BATCH_OPTION = "--batch-size "
 
 
 def check_training(
@@ -25,6 +27,7 @@ def check_training(
     manifest: Manifest,
     *,
     allow_missing: bool = False,
+    batch_option: str = BATCH_OPTION,
 ) -> None:
     """Refuse what cannot be trained and warn of what will disappoint.
 
@@ -34,6 +37,7 @@ def check_training(
         target: Targets of the N training images.
         manifest: For names and messages.
         allow_missing: Only warn when no training image has some grade.
+        batch_option: How the command at hand takes the size of batches.
 
     Raises:
         DisMixError: A grade without training images, a batch or a split that is too small,
@@ -43,7 +47,7 @@ def check_training(
     if settings.batch_size < least:
         raise DisMixError(
             f"batches of {settings.batch_size} are too small for '{settings.method}'",
-            cure=f"give --batch-size {least} or more",
+            cure=f"give {batch_option}{least} or more",
         )
     if len(target) < least:
         raise DisMixError(
@@ -52,14 +56,16 @@ def check_training(
             file=manifest.path,
             cure="add training images",
         )
-    note = steps_note(len(target), settings, least)
+    note = steps_note(len(target), settings, least, batch_option)
     if note:
         warnings.warn(note, stacklevel=2)
     _check_grades(target, manifest, allow_missing)
     _check_size(grader, settings)
 
 
-def steps_note(images: int, settings: TrainSettings, least: int = 2) -> str:
+def steps_note(
+    images: int, settings: TrainSettings, least: int = 2, batch_option: str = BATCH_OPTION
+) -> str:
     """Return what to do about batches that leave too few steps to learn from, else nothing.
 
     Who chose another batch than the preset's is told only where it holds all images.
@@ -68,6 +74,7 @@ def steps_note(images: int, settings: TrainSettings, least: int = 2) -> str:
         images: Training images.
         settings: Settings.
         least: Smallest batch that the method takes.
+        batch_option: How the command at hand takes the size of batches.
 
     Example:
         >>> steps_note(136, TrainSettings("ce", epochs=10))[:67]
@@ -81,7 +88,7 @@ def steps_note(images: int, settings: TrainSettings, least: int = 2) -> str:
     if images < size:
         return (
             f"there are only {images} training images for batches of {size}, so every step takes "
-            f"all of them; add --batch-size {advised}"
+            f"all of them; add {batch_option}{advised}"
         )
     if size != GRADERS[settings.method].presets[settings.preset].batch_size:
         return ""
@@ -90,7 +97,7 @@ def steps_note(images: int, settings: TrainSettings, least: int = 2) -> str:
         return ""
     return (
         f"{settings.epochs} epochs of {images} images in batches of {size} are {steps} steps; add "
-        f"--batch-size {advised}, or more --epochs"
+        f"{batch_option}{advised}, or more epochs"
     )
 
 

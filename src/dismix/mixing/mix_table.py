@@ -115,7 +115,7 @@ def summary(table: pd.DataFrame, same: float, names: Sequence[str]) -> list[str]
     """
     counts = table["policy"].value_counts()
     ranks = pd.to_numeric(table["rank"])
-    whole = np.bincount(np.floor(ranks + 0.5).astype(int))
+    whole = np.bincount(np.floor(ranks + 0.5).astype(int), minlength=len(names))
     lines = [
         "policies: " + ", ".join(f"{name} {counts[name]}" for name in POLICIES if name in counts),
         "nearest whole rank: " + ", ".join(f"{names[rank]}: {n}" for rank, n in enumerate(whole)),

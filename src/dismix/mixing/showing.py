@@ -203,8 +203,8 @@ def draw_figure(
             one rank to the next), "mixers" (the same pairs under every mixer) or "transition"
             (the paper's figure: codes of a mild and of a severe picture, on held-out images).
         rank: Rank of the anchors: its position from 0, or as text its name or number, which
-            scales from 1 to 5 have of their own. None is the second; for "transition", whose
-            images the seed does not choose, the lowest that two images have.
+            scales from 1 to 5 have of their own. None is the second, the first of two; for
+            "transition", whose images the seed does not choose, the lowest that two images have.
         manifest: Data; what the run was trained on by default.
         seed: Decides which images are shown.
         device: Where to decode.
@@ -217,7 +217,9 @@ def draw_figure(
         )
     data = read_manifest(manifest or run_manifest(run))
     names = data.meta.ranks
-    asked, rank = rank, _position(1 if rank is None else rank, data.meta.ranks)
+    # Of two ranks the second has no neighbour above.
+    usual = min(1, len(names) - 2)
+    asked, rank = rank, _position(usual if rank is None else rank, names)
     store = encode_split(run, manifest, device=device, cache=cache, progress=progress)
     engine = MixEngine.load(run, store.folder, device=device)
     training_rows(engine.model, data)
@@ -232,7 +234,7 @@ def draw_figure(
     if rank == engine.num_ranks - 1:
         raise DisMixError(
             f"rank {names[rank]} has no neighbour above", column="--rank",
-            cure=f"choose {names[0]} to {names[-2]}",
+            cure=f"choose {names[0]} to {names[-2]}" if names[2:] else f"choose {names[0]}",
         )  # fmt: skip
     split = load_split(
         data, "train", engine.model.image_size, device=torch.device("cpu"), cache=cache

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from dismix.data.manifest import Manifest
+from dismix.data.rank_names import own_numbers
 from dismix.errors import DisMixError
 from dismix.progress import Progress
 from dismix.show.lettering import Font, lettering
@@ -85,9 +86,10 @@ def contact_sheet(
             done += 1
             if progress is not None:
                 progress("reading images", done, total)
+    numbered = own_numbers(manifest.meta.ranks) is not None
     captions = [
         # A name with a number of its own, such as 1 of a scale from 1, needs no second one.
-        (name if name[:1].isdecimal() else f"{rank}  {name}", f"{counts[rank]} images")
+        (name if numbered else f"{rank}  {name}", f"{counts[rank]} images")
         for rank, name in enumerate(manifest.meta.ranks)
     ]
     return picture_grid(pictures, captions, size)

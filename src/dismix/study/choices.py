@@ -171,6 +171,9 @@ def settle(choices: Choices) -> Settled:
     Args:
         choices: What is asked for.
 
+    Raises:
+        DisMixError: An unknown architecture, or a size that it cannot have.
+
     Example:
         >>> settle(Choices(cpu=True)).backbone, settle(Choices(cpu=True)).size
         ('tiny', 64)
@@ -193,6 +196,8 @@ def settle(choices: Choices) -> Settled:
     if backbone is None:
         backbone = "tiny" if device == "cpu" or arch == "tiny" else _pretrained()
     size = choices.size or (TINY_SIZE if arch == "tiny" else ARCHITECTURES[arch].image_size)
+    # Before images are decoded and a trial fails for it.
+    ARCHITECTURES[arch].resized(size)
     return Settled(device, backbone, arch, size, tuple(notes))
 
 

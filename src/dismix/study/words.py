@@ -87,7 +87,14 @@ def spell(
         f"{gained(metric, worth)} one would need about {needed:,} images of this kind, or longer "
         "trainings if these were too short to learn from."
     )
-    if needed <= images:
+    if worth <= 0:
+        # No number of images rules out every gain.
+        closing = (
+            "Until there is evidence, train without mixing: it costs least. Any gain was to count, "
+            "however small, which no number of images can rule out: --worth names the smallest "
+            "that matters."
+        )
+    elif needed <= images:
         closing = (
             "Until there is evidence, train without mixing: it costs least. The intervals are "
             "narrow enough to see a gain worth having, but not to rule one out: more images or "

@@ -161,6 +161,14 @@ def test_report_reads_as_a_paragraph_and_as_numbers():
     assert "grade 2: no images" in text
 
 
+def test_grades_that_are_exchanged_are_refused():
+    # As `--lower 3` alone asks for, since the upper one is the third by default.
+    with pytest.raises(DisMixError, match="at position 3, is above the upper, at 2; exchange"):
+        simulate_annotators(manifest_of(IDRID), seed=0, lower=3)
+    with pytest.raises(DisMixError, match="is above the upper"):
+        simulate_votes([0, 1], lower=1, upper=0, seed=0)
+
+
 def test_mistakes_are_named():
     manifest = manifest_of(IDRID)
     voted, _ = simulate_annotators(manifest, seed=0)

@@ -24,6 +24,21 @@ def test_splits_and_natural_order(build: Build) -> None:
     assert "grade 1 < grade 2 < grade 10" in manifest.meta.notes
 
 
+def test_numbers_with_decimals_are_ranked_by_value(tmp_path: Path, draw: Draw) -> None:
+    for grade in ("1", "0.5", "0.25", "-1"):
+        draw(tmp_path / grade / "a.png")
+    manifest = folders.read(tmp_path)
+    assert manifest.meta.ranks == ("-1", "0.25", "0.5", "1")
+    assert "-1 < 0.25 < 0.5 < 1" in manifest.meta.notes
+
+
+def test_a_folder_whose_name_begins_with_a_space_is_named(tmp_path: Path, draw: Draw) -> None:
+    for grade in ("grade 0 ", " grade 1"):
+        draw(tmp_path / grade / "a.png")
+    with pytest.raises(DisMixError, match="folder ' grade 1' begins with a space; rename it"):
+        read_source(tmp_path)
+
+
 def test_without_splits_all_rows_are_train(tmp_path: Path, draw: Draw) -> None:
     for grade in ("high", "low"):
         draw(tmp_path / grade / "a.PNG")

@@ -130,6 +130,32 @@ def test_grades_from_one_need_a_word(tmp_path: Path) -> None:
     assert table.read(path, ranks=("0", "1", "2", "3")).grades.tolist() == [1, 3]
 
 
+def test_soft_labels_say_how_many_ranks_there_are(tmp_path: Path) -> None:
+    path = save(tmp_path, "image,prob_0,prob_1,prob_2\na.png,0.5,0.5,0\nb.png,0,1,0\n")
+    manifest = table.read(path)
+    assert manifest.meta.ranks == ("0", "1", "2")
+    assert manifest.target().rank.tolist() == [0.5, 1.0]
+    graded = save(tmp_path, "image,grade,prob_0,prob_1\na,1,,\nb,,0.25,0.75\n", "g.csv")
+    assert table.read(graded).meta.ranks == ("0", "1")
+
+
+def test_soft_labels_may_have_decimal_commas(tmp_path: Path) -> None:
+    text = "image;prob_0;prob_1\r\na.png;0,25;0,75\r\nb.png;1;0\r\nc.png;1e-05;0,99999\r\n"
+    manifest = table.read(save(tmp_path, text), ranks=("low", "high"))
+    np.testing.assert_allclose(manifest.target().rank, [0.75, 0, 0.99999], atol=1e-6)
+    with pytest.raises(DisMixError, match="row 2, column 'prob_0': '0,2,5' is not a probability"):
+        table.read(save(tmp_path, "image;prob_0;prob_1\na;0,2,5;1\n", "b.csv"))
+
+
+def test_grades_from_six_need_a_word_too(tmp_path: Path) -> None:
+    path = save(tmp_path, "image,sum\na.png,6\nb.png,7\nc.png,9\n")
+    with pytest.raises(DisMixError, match=r"is 6, .* first_rank=6 if 6 is .*nobody got ranks 0 to"):
+        table.read(path, grade="sum")
+    manifest = table.read(path, grade="sum", first_rank=6)
+    assert manifest.grades.tolist() == [0, 1, 3]
+    assert manifest.meta.ranks == ("6", "7", "8", "9")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -344,6 +370,25 @@ def test_numbers_in_names_are_meant_by_numbers(tmp_path: Path) -> None:
         table.read(path, ranks=("1", "2", "3"))
     with pytest.raises(DisMixError, match="'first_rank': is 1, and the lowest rank is called '0_"):
         table.read(path, ranks=("0_no", "1_mild", "2_severe"), first_rank=1)
+
+
+def test_a_number_that_may_mean_two_ranks_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path, "image,grade\na,NC\nb,G4\nc,3\n")
+    gleason = ("NC", "G3", "G4", "G5")
+    with pytest.raises(DisMixError, match=r"row 4, column 'grade': '3' may mean .*'G3', or 'G5'"):
+        table.read(path, ranks=gleason)
+    with pytest.raises(DisMixError, match=r"such as 0_NC,1_G3,2_G4,3_G5$"):
+        table.read(path, ranks=gleason)
+    counted = save(tmp_path, "image,grade\na,0\nb,2\nc,3\n", "n.csv")
+    names = ("0_NC", "1_G3", "2_G4", "3_G5")
+    assert table.read(counted, ranks=names).grades.tolist() == [0, 2, 3]
+    # Names whose numbers are the positions say the same either way.
+    path = save(tmp_path, "image,grade\na,1\nb,KL-2\nc,2\n")
+    assert table.read(path, ranks=("KL-0", "KL-1", "KL-2")).grades.tolist() == [1, 2, 2]
+    scale = ("KL-1", "KL-2", "KL-3")
+    with pytest.raises(DisMixError, match="'1' may mean the rank called 'KL-1', or 'KL-2'"):
+        table.read(path, ranks=scale)
+    assert table.read(path, ranks=scale, first_rank=1).grades.tolist() == [0, 1, 1]
 
 
 def test_parquet_has_floats_where_grades_have_gaps(tmp_path: Path) -> None:

@@ -157,8 +157,9 @@ def fleiss_kappa(counts: ArrayLike) -> float:
 
     With n_i votes on image i, n_ic of them for rank c, over the images with n_i >= 2:
     kappa = (P - E) / (1 - E), P = mean_i sum_c n_ic (n_ic - 1) / (n_i (n_i - 1)) and
-    E = sum_c (mean_i n_ic / n_i)^2. This is Gwet's form (Handbook of Inter-Rater Reliability);
-    with equal n_i it is Fleiss' own.
+    E = sum_c (mean_i n_ic / n_i)^2. With equal n_i it is Fleiss' own; with others it is Gwet's form
+    (Handbook of Inter-Rater Reliability), but that images of a single vote, which say nothing of
+    agreement, are left out of E as well.
 
     Args:
         counts: (N, C) votes for each rank.

@@ -195,6 +195,11 @@ def _check(*, annotators: int, mode: str, lower: int, upper: int, **shares: floa
         raise DisMixError(f"{annotators} annotators cannot vote", cure="ask for one or more")
     if lower == upper:
         raise DisMixError(f"grade {lower} cannot flip into itself", cure="give two grades")
+    if lower > upper:
+        raise DisMixError(
+            f"the lower of the two grades, at position {lower}, is above the upper, at {upper}",
+            cure="exchange them: the shares of flips up and down differ",
+        )
 
 
 def _rows_to_vote(manifest: "Manifest", upper: int) -> NDArray[np.bool_]:

@@ -47,9 +47,18 @@ def open_manifest(path: str | Path, *, allow_missing: bool = False) -> Manifest:
     Args:
         path: The file or folder.
         allow_missing: Keep rows of a published folder whose image file does not exist.
+
+    Raises:
+        DisMixError: Bad content, or a folder that is neither.
     """
     path = Path(path)
     if path.is_dir() and not (path / "manifest.csv").is_file():
+        if guess_source(path) is None:
+            raise DisMixError(
+                f"holds no manifest.csv and no known layout ({', '.join(SOURCES)})",
+                file=path,
+                cure="name a manifest, or make one with `dismix data import`",
+            )
         return read_source(path, allow_missing=allow_missing)
     return read_manifest(path)
 

@@ -3,8 +3,8 @@ r"""A class-per-folder tree: ``<split>/<grade>/image`` or ``<grade>/image``.
 Folders called train(ing), val(id, idation) and test(ing) are splits, beside which no other folder
 may hold images; without them every image is in ``train`` and splitting is a later step. Folders
 with whole numbers as names are ranks in that order, and a number missing in between stays an
-empty rank that `data check` reports. Other names are ranked by natural sort (grade 9 before grade
-10), or as ``ranks`` lists them.
+empty rank that `data check` reports. Other numbers are ranked by their value, other names by
+natural sort (grade 9 before grade 10), or as ``ranks`` lists them.
 """
 
 import warnings
@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from dismix.data.manifest import Manifest, ManifestMeta, make_manifest
+from dismix.data.rank_names import written_number
 from dismix.data.sources import koa
 from dismix.data.sources.base import (
     SOURCES,
@@ -70,6 +71,8 @@ def read(
     grades = [(split, folder) for split, folder in found if holds_images(folder)]
     if not grades:
         raise DisMixError("no image was found in a grade folder", file=root, cure=_CURE)
+    for _, folder in grades:
+        _refuse_space(folder.relative_to(root), root)
     names = _ranked([folder.name for _, folder in grades], ranks, root)
     if len(names) < 2:
         raise DisMixError(f"holds only one grade, '{names[0]}'", file=root, cure=_CURE)
@@ -164,6 +167,15 @@ def _refuse_other_splits(root: Path) -> None:
             )
 
 
+def _refuse_space(folder: Path, root: Path) -> None:
+    """Raise for a path that begins with a space: tables lose it, and with it the images."""
+    first = folder.parts[0]
+    if first != first.lstrip():
+        raise DisMixError(
+            f"the name of the folder '{first}' begins with a space", file=root, cure="rename it"
+        )
+
+
 def _refuse_loose(folder: Path) -> None:
     loose = images_below(folder, deep=False)
     if loose:
@@ -188,7 +200,9 @@ def _ranked(found: Iterable[str], ranks: tuple[str, ...], root: Path) -> tuple[s
         numbers = {int(name): name for name in names}
         _refuse_same_number(names, numbers, root)
         return tuple(numbers.get(n, str(n)) for n in range(min(numbers), max(numbers) + 1))
-    return tuple(names)
+    values = [(value, name) for name in names if (value := written_number(name)) is not None]
+    # Not by natural sort, which has 0.25 after 0.5, and -1 after 0.
+    return tuple(name for _, name in sorted(values)) if len(values) == len(names) else tuple(names)
 
 
 def _refuse_same_number(names: Iterable[str], numbers: dict[int, str], root: Path) -> None:

@@ -3,9 +3,10 @@
 CSV with comma, semicolon or tab, UTF-8 with or without byte-order mark, or Parquet. Grades are
 names listed in ``ranks`` or whole numbers counted from ``first_rank``; where the names are or
 begin with numbers, a number is the one in a name. Nothing is shifted silently: a table whose
-lowest grade is 1 is refused until ``first_rank`` says what 1 means.
+lowest grade is 1 or more is refused until ``first_rank`` or ``ranks`` says what it means.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from dismix.data.delimited import SUFFIXES, read_delimited
 from dismix.data.laws import law_columns
 from dismix.data.long_form import KEYS, pivot_long
 from dismix.data.manifest import VOTE_PREFIX, Manifest, ManifestMeta, make_manifest, vote_columns
-from dismix.data.rank_names import own_numbers
+from dismix.data.rank_names import find_rank, other_rank, own_numbers
 from dismix.data.sources.base import SOURCES, Source, parse_rank
 from dismix.data.sources.walking import is_image
 from dismix.data.ungraded import left_out_note, ungraded_cure, ungraded_rows
@@ -86,7 +87,8 @@ def read(
         annotators: Columns of votes, one an annotator; columns called "annotator_..." are
             votes too.
         annotator: Long form: column that names the annotator; "" takes "annotator".
-        ranks: Names of the ranks from low to high; empty: as many as the largest grade says.
+        ranks: Names of the ranks from low to high; empty: as many as the largest grade says, or
+            as there are columns of soft labels ("prob_0", "prob_1" ...).
         first_rank: Number of the lowest rank where grades are numbers, and names have none.
         images: Folder of the images, relative to the table; "" is the table's own.
         suffix: Ending to add to image names that have none, such as ".png".
@@ -106,6 +108,8 @@ def read(
     shown = {new: old for old, new in renames.items()}
     with _own_names(shown):
         table = _renamed(table, renames, lines, path)
+    for column in law_columns(table):
+        table[column] = table[column].map(_with_point)
     scale = _Scale(tuple(ranks), first_rank)
     # Before the pivot of the long form, while each vote still has a line of its own.
     for column in [c for c in table.columns if c == "grade" or c in vote_columns(table)]:
@@ -276,15 +280,32 @@ def _ranks(
     cells: "pd.Series[str]", scale: _Scale, lines: NDArray[np.int64], path: Path, column: str
 ) -> "pd.Series[int]":
     """Return 0-based ranks, missing where not graded."""
-    values = [
-        None
-        if pd.isna(cell)
-        else parse_rank(
-            cell, scale.ranks, first=scale.first, file=path, row=int(line), column=column
+    values = []
+    for cell, line in zip(cells, lines, strict=True):
+        if pd.isna(cell):
+            values.append(None)
+            continue
+        row = int(line)
+        _refuse_two_meanings(str(cell), scale, path, row, column)
+        values.append(
+            parse_rank(cell, scale.ranks, first=scale.first, file=path, row=row, column=column)
         )
-        for cell, line in zip(cells, lines, strict=True)
-    ]
     return pd.Series(values, index=cells.index, dtype="Int64")
+
+
+def _refuse_two_meanings(cell: str, scale: _Scale, path: Path, row: int, column: str) -> None:
+    """Raise for a number that is the position of one rank and stands in the name of another."""
+    other, found = (f(cell, scale.ranks, first=scale.first) for f in (other_rank, find_rank))
+    if other is None or found is None:
+        return
+    counted = [f"{scale.first + i}_{name}" for i, name in enumerate(scale.ranks)]
+    raise DisMixError(
+        f"'{cell}' may mean the rank called '{scale.ranks[other]}', or '{scale.ranks[found]}',"
+        f" which is number {cell} counted from {scale.first}",
+        file=path, row=row, column=column,
+        cure="write the name; or put the number that the table has before each name in --ranks,"
+        f" such as {','.join(counted)}",
+    )  # fmt: skip
 
 
 def _refuse_jump(table: pd.DataFrame, scale: _Scale, lines: NDArray[np.int64], path: Path) -> None:
@@ -313,28 +334,47 @@ def _names_people(error: DisMixError, column: str) -> DisMixError:
 def _numbered(
     table: pd.DataFrame, scale: _Scale, path: Path, shown: dict[str, str]
 ) -> tuple[str, ...]:
-    """Return rank names from the numbers in use; refuse an unexplained start at 1."""
+    """Return rank names from the numbers in use; refuse an unexplained start above 0."""
     columns = [c for c in table.columns if c == "grade" or c in vote_columns(table)]
-    if not columns:
+    laws = law_columns(table)
+    if not columns and not laws:
         raise DisMixError(
             "no column of grades was named",
             file=path,
             cure="name it with --grade COLUMN, with --annotator COLUMN for each annotator, or "
             "(a row a vote) with --set annotator=COLUMN and --grade COLUMN",
         )
-    column = shown.get(columns[0], columns[0])
     used = table[columns].to_numpy(np.float64, na_value=np.nan)
-    if np.isnan(used).all():
+    used = used[~np.isnan(used)]
+    if laws:
+        # They begin at the lowest rank, whoever was graded.
+        high = int(max(len(laws) - 1, used.max(initial=0)))
+        return tuple(str(scale.first + rank) for rank in range(max(high, 1) + 1))
+    column = shown.get(columns[0], columns[0])
+    if not len(used):
         raise _no_grade(path, column)
-    low, high = int(np.nanmin(used)), int(np.nanmax(used))
-    if scale.first == 0 and low == 1:
+    low, high = int(used.min()), int(used.max())
+    if scale.first == 0 and low > 0:
+        below = "rank 0" if low == 1 else f"ranks 0 to {low - 1}"
         raise DisMixError(
-            "the lowest grade is 1, and ranks are numbered from 0",
+            f"the lowest grade is {low}, and ranks are numbered from 0",
             file=path,
             column=column,
-            cure="add --set first_rank=1 if 1 is the lowest rank, or --ranks if nobody got rank 0",
+            cure=f"add --set first_rank={low} if {low} is the lowest rank, or --ranks if nobody got"
+            f" {below}",
         )
     return tuple(str(scale.first + rank) for rank in range(max(high, 1) + 1))
+
+
+def _with_point(cell: str) -> str:
+    """Return a number with a comma for its decimals as one with a point, other text as it is.
+
+    Example:
+        >>> _with_point("0,25"), _with_point("1e-05"), _with_point("1,2,3")
+        ('0.25', '1e-05', '1,2,3')
+    """
+    number = re.fullmatch(r"([+-]?[0-9]*),([0-9]+(?:[eE][+-]?[0-9]+)?)", cell)
+    return f"{number[1]}.{number[2]}" if number else cell
 
 
 def _no_grade(path: Path, column: str) -> DisMixError:
