@@ -7,7 +7,9 @@ import subprocess
 from pathlib import Path
 
 from dismix import provenance
+from dismix.bench.warm import Warm
 from dismix.generator.run_file import claim
+from dismix.graders.start_run import claim as claim_grader
 
 
 def test_record_is_plain_and_complete(monkeypatch):
@@ -60,3 +62,16 @@ def test_what_ran_on_the_processor_does_not_name_the_gpu_beside_it(tmp_path: Pat
     claim(tmp_path, {"manifest": "data"}, False, device="cpu")
     made = json.loads((tmp_path / "run.json").read_text())["provenance"]
     assert made["hardware"].endswith("cores")
+
+
+def test_graders_and_runs_of_the_bench_do_not_name_it_either(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda _: "a GPU")
+    claim_grader(tmp_path, {"manifest": "data"}, False, "cpu")
+    made = json.loads((tmp_path / "run.json").read_text())["provenance"]
+    assert made["hardware"].endswith("cores")
+    warm = Warm()
+    # In turn, since what was found once is kept.
+    for _ in range(2):
+        assert warm.provenance(cpu=True)["hardware"].endswith("cores")
+        assert warm.provenance(cpu=False)["hardware"] == "a GPU"

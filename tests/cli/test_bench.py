@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dismix.cli.app import app
+from dismix.cli.options import pairs
 from dismix.errors import DisMixError
 
 runner = CliRunner()
@@ -125,3 +126,10 @@ def test_a_plan_is_printed_without_loading_torch():
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr[-300:]
     assert json.loads(result.stdout)["kind"] == "grader"
+
+
+def test_a_study_takes_a_setting_once_too():
+    with pytest.raises(DisMixError, match=r"'mixers.dismix.detail' is given twice; give it once"):
+        pairs(["mixers.dismix.detail=1", "mixers.dismix.detail=0"], "--set")
+    with pytest.raises(DisMixError, match="--set: 'detail' has no name"):
+        pairs(["detail"], "--set")

@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -179,3 +180,11 @@ def test_ranks_named_from_the_other_end_are_refused(moved: Path) -> None:
     for named in (None, moved.parent / "data"):
         with pytest.raises(DisMixError, match="give data whose ranks are in the generator's order"):
             open_session(moved, manifest=named, cache=moved.parent / "cache")
+
+
+def test_files_read_in_another_way_are_refused(moved: Path) -> None:
+    data = read_manifest(moved.parent / "data")
+    other = replace(data, meta=replace(data.meta, equalize=not data.meta.equalize))
+    write_manifest(other, moved.parent / "data" / "other.csv")
+    with pytest.raises(DisMixError, match=r"other.csv: is read with equalize true, .* false"):
+        open_session(moved, manifest=moved.parent / "data" / "other.csv")

@@ -79,3 +79,13 @@ def test_ranks_named_from_the_other_end_are_refused(small_run, tmp_path: Path) -
     turned.with_suffix(".meta.json").write_text(json.dumps(meta))
     with pytest.raises(DisMixError, match=r"turned.csv: has the ranks .* in the generator's order"):
         write_report(run, manifest=turned)
+
+
+@pytest.mark.parametrize("used", [write_report, evaluate_generator])
+def test_files_read_in_another_way_are_refused(small_run, tmp_path: Path, used) -> None:
+    run, other = copied(small_run.run, tmp_path / "run"), small_run.data / "equalized.csv"
+    other.write_bytes((small_run.data / "manifest.csv").read_bytes())
+    meta = json.loads((small_run.data / "manifest.meta.json").read_text())
+    other.with_suffix(".meta.json").write_text(json.dumps({**meta, "equalize": True}))
+    with pytest.raises(DisMixError, match=r"equalized.csv: is read with equalize true, .* false"):
+        used(run, manifest=other)

@@ -55,7 +55,7 @@ def run_grader(
     mixing = shared_mixing(folder, spec, shared, warm, accelerator.device, progress)
     # From here on: what is loaded once for many runs is no run's own time.
     clock, peak = Clock(run / "clock.json"), PeakMemory(accelerator.device)
-    grader = build_grader(spec, settings, data, warm)
+    grader = build_grader(spec, settings, data, warm, cpu=cpu)
     mixer = build_mixer(spec, data.num_ranks, mixing)
     training = Training(
         grader.to(accelerator.device), settings, spec["seed"], mixer=mixer,
@@ -86,9 +86,17 @@ def settings_of(plain: Mapping[str, Any]) -> TrainSettings:
 
 
 def build_grader(
-    spec: Mapping[str, Any], settings: TrainSettings, data: Manifest, warm: Warm
+    spec: Mapping[str, Any], settings: TrainSettings, data: Manifest, warm: Warm, *, cpu: bool
 ) -> Grader:
-    """Return an untrained grader, after checking that the data can train it."""
+    """Return an untrained grader, after checking that the data can train it.
+
+    Args:
+        spec: A `RunSpec`, as workers get it.
+        settings: Of its training.
+        data: All splits.
+        warm: What this process keeps between runs.
+        cpu: Whether a GPU, if there is one, is left alone.
+    """
     weights = spec["local"]["weights"]
     grader = create_grader(
         settings.method, backbone=warm.backbone(settings.backbone, weights),
@@ -109,7 +117,7 @@ def build_grader(
         "ranks": [*data.meta.ranks], "size": settings.size, "grey": data.meta.grey,
         "bits": data.meta.bits, "fit": data.meta.fit, "equalize": data.meta.equalize,
         "source": data.meta.source, "seed": spec["seed"], "mix": spec["factors"]["mixer"],
-        "provenance": warm.provenance(),
+        "provenance": warm.provenance(cpu=cpu),
     }  # fmt: skip
     return grader
 

@@ -52,7 +52,8 @@ def run_overhead(
     common = shared_mixing(folder, spec, shared, warm, accelerator.device, progress)
     mixer = build_mixer(spec, data.num_ranks, common)
     rows = mixer_rows(mixer, data)
-    trainer = _Steps(build_grader(spec, settings, data, warm), settings, train, accelerator, rows)
+    grader = build_grader(spec, settings, data, warm, cpu=bool(job["cpu"]))
+    trainer = _Steps(grader, settings, train, accelerator, rows)
     steps, rounds = (spec["local"]["timing"][name] for name in ("steps", "rounds"))
     times: dict[bool, list[float]] = {False: [], True: []}
     with contextlib.closing(mixer) if hasattr(mixer, "close") else contextlib.nullcontext():

@@ -34,7 +34,7 @@ class Warm:
 
     def __init__(self) -> None:
         self._kept: dict[str, OrderedDict[Hashable, Any]] = {k: OrderedDict() for k in KEPT}
-        self._provenance: dict[str, Any] | None = None
+        self._provenance: dict[bool, dict[str, Any]] = {}
 
     def keep(self, kind: str, key: Hashable, make: Callable[[], T]) -> T:
         """Return what was made for a key, or make it now."""
@@ -114,13 +114,17 @@ class Warm:
 
         return self.keep("engines", (str(run), str(device), compiled, votes_of), load)
 
-    def provenance(self) -> dict[str, Any]:
-        """Return commit, versions and hardware, found once, with the present time."""
+    def provenance(self, *, cpu: bool) -> dict[str, Any]:
+        """Return commit, versions and hardware, found once, with the present time.
+
+        Args:
+            cpu: Whether a GPU, if there is one, is left alone.
+        """
         from datetime import UTC, datetime
 
-        if self._provenance is None:
-            self._provenance = provenance()
-        return {**self._provenance, "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")}
+        if cpu not in self._provenance:
+            self._provenance[cpu] = provenance("cpu" if cpu else None)
+        return {**self._provenance[cpu], "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")}
 
 
 WARM = Warm()

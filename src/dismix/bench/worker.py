@@ -98,19 +98,21 @@ def _record(folder: BenchFolder, job: Job, progress: Progress | None) -> dict[st
             raise
         error = _placeless(traceback.format_exc(), folder)
         _free_memory()
-    return _assembled(job["spec"], found, error)
+    return _assembled(job, found, error)
 
 
 def _assembled(
-    spec: Mapping[str, Any], found: Mapping[str, Any], error: str | None
+    job: Mapping[str, Any], found: Mapping[str, Any], error: str | None
 ) -> dict[str, Any]:
     """Return a whole record; what was not measured is None."""
+    spec = job["spec"]
     measured = dict.fromkeys(("wall_s", "generator_s", "images_seen", "peak_memory_mib"))
     return {
         "format": FORMAT, "id": spec["id"], "kind": spec["kind"], "plan": spec["plan"],
         "status": "done" if error is None else "failed", "factors": spec["factors"],
-        "config": spec["config"], "seed": spec["seed"], "provenance": _provenance(),
-        **measured, "metrics": {}, "predictions": None, **found, "error": error,
+        "config": spec["config"], "seed": spec["seed"],
+        "provenance": _provenance(cpu=bool(job["cpu"])), **measured,
+        "metrics": {}, "predictions": None, **found, "error": error,
     }  # fmt: skip
 
 
@@ -143,10 +145,10 @@ def _placeless(text: str, folder: BenchFolder) -> str:
     return text.replace(f"{sys.prefix}/", "").replace(f"{Path.home()}/", "~/")
 
 
-def _provenance() -> dict[str, Any]:
+def _provenance(*, cpu: bool) -> dict[str, Any]:
     from dismix.bench.warm import WARM
 
-    return WARM.provenance()
+    return WARM.provenance(cpu=cpu)
 
 
 def _free_memory() -> None:
@@ -185,6 +187,6 @@ def lost_record(job: Job, reason: str) -> Outcome:
         if folder.status(spec["id"]) == "done":
             # It died after its work was done.
             return _outcome(job, spec["id"], "known")
-        folder.write_record(_assembled(spec, {}, reason))
+        folder.write_record(_assembled(job, {}, reason))
         folder.note("failed", spec["id"])
     return _outcome(job, spec["id"], "failed", error=reason)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dismix.cli.options import AsJson, Device, Quiet
+from dismix.cli.options import AsJson, Device, Quiet, pairs
 
 if TYPE_CHECKING:
     from dismix.bench.folder import BenchFolder
@@ -59,23 +59,6 @@ def list_plans_command() -> None:
         typer.echo(f"{name:<{width}}  {plan.title}")
 
 
-def _pairs(texts: list[str] | None, option: str) -> dict[str, str]:
-    from dismix.errors import DisMixError
-
-    found: dict[str, str] = {}
-    for text in texts or []:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise DisMixError(f"'{text}' has no name", column=option, cure="write NAME=VALUE")
-        if name.strip() in found:
-            raise DisMixError(
-                f"'{name.strip()}' is given twice", column=option,
-                cure="give it once; several values of a factor are written A,B,C",
-            )  # fmt: skip
-        found[name.strip()] = value.strip()
-    return found
-
-
 def _resolved(
     name: str,
     output: Path,
@@ -93,11 +76,11 @@ def _resolved(
     from dismix.errors import DisMixError
     from dismix.progress import bar
 
-    plan = change_plan(read_plan(name), _pairs(changes, "--set"))
+    plan = change_plan(read_plan(name), pairs(changes, "--set"))
     folder = BenchFolder(output, work)
     with bar(quiet=quiet) as progress:
         study = resolve(
-            plan, folder, _pairs(data, "--data"), _pairs(generators, "--generator"), progress,
+            plan, folder, pairs(data, "--data"), pairs(generators, "--generator"), progress,
             keep=to_run,
         )  # fmt: skip
     if not study.runs:
@@ -129,7 +112,7 @@ def plan(
     from dismix.bench.plan import change_plan, read_plan
 
     if json_out:
-        changed = change_plan(read_plan(name), _pairs(changes, "--set"))
+        changed = change_plan(read_plan(name), pairs(changes, "--set"))
         typer.echo(json.dumps(changed.to_dict(), indent=2))
         return
     # Below, since a plan alone needs none of it: torch takes seconds to load.

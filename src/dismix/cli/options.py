@@ -89,3 +89,26 @@ def report_skipped(lines: list[str]) -> None:
     """Print what was skipped to stderr, a line a file."""
     for line in lines:
         typer.echo(f"skipped: {line}", err=True)
+
+
+def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
+    """Return what NAME=VALUE texts of an option say, each name once.
+
+    Example:
+        >>> pairs(["epochs=3", "mixers.dismix.detail = 1"], "--set")
+        {'epochs': '3', 'mixers.dismix.detail': '1'}
+    """
+    from dismix.errors import DisMixError
+
+    found: dict[str, str] = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise DisMixError(f"'{text}' has no name", column=option, cure="write NAME=VALUE")
+        if name.strip() in found:
+            raise DisMixError(
+                f"'{name.strip()}' is given twice", column=option,
+                cure="give it once; several values of a factor are written A,B,C",
+            )  # fmt: skip
+        found[name.strip()] = value.strip()
+    return found

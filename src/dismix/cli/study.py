@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dismix.cli.options import AsJson, ManifestPath, OnError, OnErrorOption, Quiet
+from dismix.cli.options import AsJson, ManifestPath, OnError, OnErrorOption, Quiet, pairs
 
 
 class MetricName(StrEnum):
@@ -74,7 +74,7 @@ def study(
 
     choices = Choices(
         folds, repeats, grader, metric.value, worth, epochs, generator_epochs, backbone, arch,
-        size, budget, without_test, on_error.value, cpu, _pairs(changes),
+        size, budget, without_test, on_error.value, cpu, pairs(changes, "--set"),
     )  # fmt: skip
     with bar(quiet=quiet) as progress:
         if plan:
@@ -96,15 +96,3 @@ def study(
     assert isinstance(reasons, list)
     for line in [found["headline"], *reasons, output / PAGE]:
         typer.echo(str(line))
-
-
-def _pairs(texts: list[str] | None) -> dict[str, str]:
-    from dismix.errors import DisMixError
-
-    found: dict[str, str] = {}
-    for text in texts or []:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise DisMixError(f"'{text}' has no name", column="--set", cure="write NAME=VALUE")
-        found[name.strip()] = value.strip()
-    return found

@@ -18,9 +18,9 @@ from dismix.provenance import provenance
 FORMAT = 1
 
 
-@lru_cache(maxsize=1)
-def _made_by() -> dict[str, Any]:
-    return provenance()
+@lru_cache(maxsize=2)
+def _made_by(device: str) -> dict[str, Any]:
+    return provenance(device)
 
 
 @lru_cache(maxsize=2)
@@ -60,7 +60,7 @@ def describe_made(
             "note": "A training target, not a clinical grade.",
         },
         "picture": _pixels_digest(made.pixels.numpy().tobytes()),
-        "made_by": _made_by(),
+        "made_by": _made_by(session.device.type),
     }
     if nearest:
         note["nearest_training_images"] = [

@@ -34,6 +34,7 @@ from dismix.generator.measures import (
 from dismix.generator.model import WEIGHTS_FILE, Generator
 from dismix.generator.perceptual import LPIPS, WEIGHTS
 from dismix.generator.probes import probe_generator
+from dismix.generator.reading import require_same_reading, run_reading
 from dismix.generator.recipe import Recipe
 from dismix.generator.run_file import manifest_of, name_of, require_same_ranks
 from dismix.generator.run_log import read_metrics
@@ -99,6 +100,7 @@ def evaluate_generator(
     epoch = load_last(run, model) if checkpoint == "last" else mixes.get("epoch")
     data = read_manifest(manifest or manifest_of(described))
     require_same_ranks(run, data)
+    require_same_reading(run_reading(run), data)
     splits = evaluation_splits(data, model, where, split=split, cache=cache, progress=progress)
     note = seen_note(read_trained_on(run), data.split(_held_out(splits)[0]), cache)
     if note:

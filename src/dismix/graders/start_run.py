@@ -77,8 +77,9 @@ def train_grader(
     check_training(
         grader, settings, data.split("train").target(), data, allow_missing=allow_missing
     )
-    grader.about = _about(data, settings, seed, mix)
     accelerator = make_accelerator(cpu=cpu)
+    made = provenance(accelerator.device.type)
+    grader.about = {**_about(data, settings, seed, mix), "provenance": made}
     sample_weights = _sample_weights(data.split("train"), weight_column)
     described = {
         "settings": settings.to_dict(), "seed": seed, "manifest": str(manifest), "mix": mix,
@@ -92,7 +93,7 @@ def train_grader(
     with ExitStack() as held:
         if accelerator.is_main_process:
             held.enter_context(in_use(run))
-            claim(run, described, resume)
+            claim(run, described, resume, accelerator.device.type)
         accelerator.wait_for_everyone()
         if resume and (done := _finished(run, settings)) is not None:
             return done
@@ -140,12 +141,12 @@ def _finished(run: Path, settings: TrainSettings) -> dict[str, Any] | None:
 
 
 def _about(data: "Manifest", settings: TrainSettings, seed: int, mix: str | None) -> dict[str, Any]:
-    """Return what a grader must know to read new images, and where it comes from."""
+    """Return what a grader must know to read new images."""
     meta = data.meta
     return {
         "ranks": [*meta.ranks], "size": settings.size, "grey": meta.grey, "bits": meta.bits,
         "fit": meta.fit, "equalize": meta.equalize, "source": meta.source, "seed": seed,
-        "mix": mix, "provenance": provenance(),
+        "mix": mix,
     }  # fmt: skip
 
 
@@ -286,8 +287,15 @@ def _sample_weights(train: "Manifest", column: str | None) -> Any:
     return torch.tensor(numbers, dtype=torch.float32)
 
 
-def claim(run: Path, described: dict[str, Any], resume: bool) -> None:
-    """Write ``run.json``, or check that it says the same."""
+def claim(run: Path, described: dict[str, Any], resume: bool, device: str | None = None) -> None:
+    """Write ``run.json``, or check that it says the same.
+
+    Args:
+        run: Run folder.
+        described: What the run is started with.
+        resume: Whether it goes on.
+        device: Kind of the device that computes.
+    """
     from dismix.generator.checkpoint import FILE
     from dismix.generator.run_file import continued, refuse_other
     from dismix.graders.saving import MODEL
@@ -296,7 +304,7 @@ def claim(run: Path, described: dict[str, Any], resume: bool) -> None:
     path = run / RUN_FILE
     # Through JSON, so that tuples and lists compare equal.
     described = json.loads(json.dumps(described))
-    now = provenance()
+    now = provenance(device)
     if path.is_file():
         # The checkpoint may have been deleted when the run was over; the model must not go too.
         if not resume and ((run / FILE).is_file() or (run / MODEL).is_file()):

@@ -81,7 +81,7 @@ def write_quality(
     record: dict[str, Any] = {
         "run": str(run), "pairs": pairs, "detail": detail, "seed": seed, "lams": [*LAMS],
         "judge": {"kind": grader.kind, **grader.notes}, "reader_on": ceiling, "methods": numbers,
-        **provenance(),
+        **provenance(where.type),
     }  # fmt: skip
     page = Page("Quality of mixes", f"{Path(run).name}: {pairs} pairs of neighbouring ranks")
     _fill(page, numbers, readings, ceiling, grader)

@@ -62,7 +62,7 @@ def write_findings(
     look = _mixes(prepared, study, folder, output, progress)
     done = {name: generator_done(folder, name) or {} for name in study.generators}
     folds = dealt_folds(study, folder)
-    made = provenance()
+    made = provenance(prepared.settled.device)
     found: dict[str, Any] = {
         "format": FORMAT, "date": made["date"], "version": dismix.__version__,
         "commit": made["commit"], "hardware": made["hardware"],
