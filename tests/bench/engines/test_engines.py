@@ -47,7 +47,11 @@ def assert_all_ended_once(study, bench, found, killer):
     counts = Counter(line["id"] for line in lines if line["event"] == "done")
     starts = Counter(line["id"] for line in lines if line["event"] == "started")
     assert (found.done, found.failed, found.left) == (len(study.runs), 0, 0), found.errors
-    assert counts == dict.fromkeys((run.id for run in study.runs), 1)
+    # On a busy machine a worker may be killed between its record and its line in the log: its run
+    # is known then, and not run again.
+    known = Counter(name for name in killer.killed if starts[name] == 1)
+    assert all(bench.status(name) == "done" and counts[name] == 0 for name in known)
+    assert counts + known == dict.fromkeys((run.id for run in study.runs), 1)
     assert starts == counts + Counter(killer.killed)
 
 
