@@ -24,6 +24,7 @@ STUBBORN = re.compile(r"<!-- stubborn: (.+) -->\n((?:\|.*\n)+)")
 PAIRS = re.compile(r"<!-- pairs: (\S+) -->\n((?:\|.*\n)+)")
 ORACLE = re.compile(r"<!-- oracle: (\S+) -->\n((?:\|.*\n)+)")
 FEW = re.compile(r"<!-- few: (\S+) -->\n((?:\|.*\n)+)")
+GUIDES = re.compile(r"<!-- guides: (\S+) -->\n((?:\|.*\n)+)")
 POLICIES = re.compile(r"<!-- policies: (\S+) -->\n((?:\|.*\n)+)")
 
 
@@ -274,3 +275,25 @@ def test_few_knees_are_those_of_the_records() -> None:
         f"{mean(m['mae'] for m in found):.3f} / {mean(m['rps'] for m in found):.3f} ({len(found)})"
         for way, found in runs.items()
     }
+
+
+def test_what_guides_of_few_knees_are_worth_is_in_their_record() -> None:
+    page = (RESULTS / "generator" / "README.md").read_text(encoding="utf-8")
+    ((file, text),) = GUIDES.findall(page)
+    record = json.loads((RESULTS / file).read_text(encoding="utf-8"))
+
+    def readings(values: list[float]) -> str:
+        return " ".join(f"{value:.2f}" for value in values)
+
+    wanted = [["-", readings(record["real_val"]["by_majority"]), "-", "-"]] + [
+        [
+            f"{run['guide']['rank_correlation']:.2f}", readings(run["read_at_ranks"]),
+            f"{run['slope']:.2f}", f"{100 * run['monotone']:.0f} %",
+        ]
+        for run in (record["runs"][name] for name in ("conv_guide", "lite0_guide"))
+    ]  # fmt: skip
+    rows = [[c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines()][2:]
+    assert [row[1:] for row in rows] == wanted
+    worth = [record[name]["rank_correlation"] for name in ("judge", "real_val")]
+    assert f"rank correlation {worth[0]:.2f} with" in page
+    assert "{:.2f} on the {} of validation".format(worth[1], record["real_val"]["images"]) in page
