@@ -43,8 +43,9 @@ def train(data: Path, run: Path, arch: str, size: int, settings: dict[str, Any])
     """Train one epoch and return memory in MiB and milliseconds an image."""
     import torch
 
+    from dismix.generator.recipe_choice import choose_recipe
     from dismix.generator.run_log import read_metrics
-    from dismix.generator.start_run import choose_recipe, train_generator
+    from dismix.generator.start_run import train_generator
 
     sampler, seen = Sampler(), []
 

@@ -24,7 +24,7 @@ from dismix.generator.guide import Guide
 from dismix.generator.images import SplitImages
 from dismix.generator.model import Generator
 from dismix.generator.perceptual import LPIPS
-from dismix.generator.start_run import choose_recipe
+from dismix.generator.recipe_choice import choose_recipe
 from dismix.generator.steps import Steps
 from dismix.generator.training import build_training, make_accelerator
 from dismix.labels import OrdinalTarget

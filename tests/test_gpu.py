@@ -13,7 +13,7 @@ from dismix.generator.config import GeneratorConfig
 from dismix.generator.conv_relu import conv_relu, cudnn_fuses
 from dismix.generator.fast_decode import FastDecoder
 from dismix.generator.model import Generator
-from dismix.generator.start_run import choose_recipe
+from dismix.generator.recipe_choice import choose_recipe
 from dismix.generator.steps import Steps
 from dismix.generator.training import make_accelerator
 from dismix.labels import OrdinalTarget

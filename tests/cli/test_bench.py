@@ -103,7 +103,7 @@ def test_plans_are_listed_and_printed_as_json():
         (["plan", "mian"], "did you mean 'main'"),
         (["plan", "main"], "--data NAME=MANIFEST"),
         (["run", "smoke", "--set", "epoch=3"], "did you mean 'epochs'"),
-        (["run", "smoke", "--data", "here"], "write NAME=VALUE"),
+        (["run", "smoke", "--data", "here"], "--data: 'here' lacks a name or a value; write NAME=VALUE"),
         (["run", "smoke", "--data", "a=nowhere"], "no such file or folder"),
         (["run", "smoke", "--jobs", "2", "--engine", "in_process"], "one at a time"),
         (["run", "smoke", "--set", "seed=0", "--set", "seed=1"], "'seed' is given twice"),
@@ -131,5 +131,7 @@ def test_a_plan_is_printed_without_loading_torch():
 def test_a_study_takes_a_setting_once_too():
     with pytest.raises(DisMixError, match=r"'mixers.dismix.detail' is given twice; give it once"):
         pairs(["mixers.dismix.detail=1", "mixers.dismix.detail=0"], "--set")
-    with pytest.raises(DisMixError, match="--set: 'detail' has no name"):
+    with pytest.raises(DisMixError, match="--set: 'detail' lacks a name or a value; write NAME"):
         pairs(["detail"], "--set")
+    with pytest.raises(DisMixError, match="--set: '=1' lacks a name"):
+        pairs(["=1"], "--set")

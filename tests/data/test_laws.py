@@ -58,9 +58,18 @@ def test_laws_say_how_many_ranks_there_are_whatever_grades_leave_out(tmp_path: P
     assert make_manifest(sparse, None, tmp_path).num_ranks == 10
 
 
+def test_decimals_that_were_rounded_still_are_a_law(tmp_path: Path) -> None:
+    laws = {"prob_0": ["0.33", "0.12"], "prob_1": ["0.33", "0.13"], "prob_2": ["0.33", "0.76"]}
+    rounded = pd.DataFrame({"image": ["a", "b"], "split": "train", **laws})
+    target = make_manifest(rounded, None, tmp_path).target()
+    assert target.probs.sum(1).tolist() == pytest.approx([1, 1])
+    assert target.probs[1].tolist() == pytest.approx([0.12 / 1.01, 0.13 / 1.01, 0.76 / 1.01])
+
+
 @pytest.mark.parametrize(
     ("row", "column", "value", "words"),
     [
+        (0, "prob_1", 0.27, "row 2, column 'prob_0': probabilities sum to 1.02"),
         (0, "prob_1", 0.5, "row 2, column 'prob_0': probabilities sum to 1.25"),
         (0, "prob_2", -0.1, "row 2, column 'prob_2': '-0.1' is not a probability"),
         (2, "prob_2", None, "row 4, column 'prob_2': 'nan' is not a probability"),

@@ -9,8 +9,9 @@ from tests.generator.toy import toy_recipe, toy_training
 from dismix.errors import DisMixError
 from dismix.generator.ablations import ablation_table, list_ablations, run_ablations
 from dismix.generator.config import GeneratorConfig
+from dismix.generator.recipe_choice import choose_recipe
 from dismix.generator.settings import with_settings
-from dismix.generator.start_run import choose_recipe, train_generator
+from dismix.generator.start_run import train_generator
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_a_usual_length_that_is_too_short_is_said_first(
     def stop(*_: object) -> None:
         raise DisMixError("stopped by the test")
 
-    monkeypatch.setattr("dismix.generator.start_run._graders", stop)
+    monkeypatch.setattr("dismix.generator.start_run.ready_graders", stop)
     short = (
         "warning: 20 epochs of 40 images are 100 steps, and it takes about 2500; add --epochs 500"
     )

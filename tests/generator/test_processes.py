@@ -15,7 +15,9 @@ from dismix.data.manifest import read_manifest
 from dismix.errors import DisMixError
 from dismix.generator.processes import trained_once
 from dismix.generator.reading import reading_of
-from dismix.generator.start_run import choose_recipe, fitted_guide, plan_run, train_generator
+from dismix.generator.recipe_choice import choose_recipe, fitted_guide
+from dismix.generator.run_plan import plan_run
+from dismix.generator.start_run import train_generator
 from dismix.generator.training import make_accelerator
 
 
@@ -37,13 +39,13 @@ def test_a_network_is_trained_once_and_then_read(tmp_path: Path) -> None:
 
 
 def test_a_resumed_run_learns_under_the_same_guide(small_run, tmp_path: Path) -> None:
-    def train(epochs: int, **more: bool) -> None:
+    def train(epochs: int, **more: bool) -> dict[str, float]:
         settings = {**small_run.settings, "epochs": epochs}
-        train_generator(
+        return train_generator(
             small_run.data, tmp_path, arch="tiny", settings=settings, size=32, cpu=True, **more
         )
 
-    train(1)
+    best = train(1)
     guide = tmp_path / "guide.safetensors"
     assert guide.stat().st_size > 0
     kept = guide.stat().st_mtime_ns
@@ -61,6 +63,10 @@ def test_a_resumed_run_learns_under_the_same_guide(small_run, tmp_path: Path) ->
         train(2)
     assert (tmp_path / "generator.safetensors").read_bytes() == weights
     assert json.loads((tmp_path / "run.json").read_text()) == described
+    # It is over, so there is nothing to go on with.
+    assert train(1, resume=True) == best
+    assert (tmp_path / "generator.safetensors").read_bytes() == weights
+    assert not (tmp_path / "last.safetensors").exists()
     # Another start must not learn under what a killed run left.
     (tmp_path / "generator.safetensors").unlink()
     train(2)

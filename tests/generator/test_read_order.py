@@ -9,7 +9,8 @@ from tests.generator.conftest import SmallRun
 from torch import Tensor
 
 from dismix.generator.images import SplitImages
-from dismix.generator.read_order import ENOUGH, read_order, warn_if_weak, weak_note
+from dismix.generator.read_order import ENOUGH, read_order, weak_note
+from dismix.generator.validation import warn_if_weak
 from dismix.labels import OrdinalTarget
 
 
@@ -62,12 +63,12 @@ def test_a_guide_that_reads_nothing_is_told_and_one_that_reads_is_not(
 ) -> None:
     labels = torch.arange(2 * ENOUGH) % 5
     telling = (labels / 4 - 0.5)[:, None, None, None].expand(-1, 1, 4, 4)
-    warn_if_weak(brightness, split_of(telling, labels), "cpu")
+    warn_if_weak(brightness, split_of(telling, labels), 0, torch.device("cpu"))
     assert not recwarn.list
     # As dark or bright in every rank.
     shades = (torch.arange(2 * ENOUGH) // 5 / 12 - 0.5)[:, None, None, None].expand(-1, 1, 4, 4)
     with pytest.warns(UserWarning, match=r"hardly reads severity: on 60 .* is 0\.00.*guide_kind"):
-        warn_if_weak(brightness, split_of(shades, labels), "cpu")
+        warn_if_weak(brightness, split_of(shades, labels), 0, torch.device("cpu"))
 
 
 def test_a_run_keeps_it_beside_the_mixing_accuracy(small_run: SmallRun) -> None:

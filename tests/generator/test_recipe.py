@@ -9,8 +9,8 @@ from dismix.errors import DisMixError
 from dismix.generator.config import GeneratorConfig
 from dismix.generator.model import Generator
 from dismix.generator.recipe import DEFAULT, PAPER, named_recipe
+from dismix.generator.recipe_choice import choose_recipe
 from dismix.generator.settings import with_settings
-from dismix.generator.start_run import choose_recipe
 from dismix.generator.terms import PAPER_TERMS, TERMS
 
 

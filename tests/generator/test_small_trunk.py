@@ -10,7 +10,8 @@ from tests.generator.conftest import SmallRun
 from dismix.errors import DisMixError
 from dismix.generator.model import Generator
 from dismix.generator.run_file import take_graders
-from dismix.generator.start_run import plan_run, train_generator
+from dismix.generator.run_plan import plan_run
+from dismix.generator.start_run import train_generator
 from dismix.generator.trunk import LITE0, LITE0_WEIGHTS
 
 

@@ -334,7 +334,7 @@ def test_images_are_read_as_in_training_whatever_other_data_say(run, manifest):
     meta = replace(data.meta, equalize=not data.meta.equalize, fit="crop")
     other = manifest.parent / "other_meta.csv"
     write_manifest(replace(data, meta=meta), other)
-    with pytest.warns(UserWarning, match=r"equalize is .*, fit is crop in these data"):
+    with pytest.warns(UserWarning, match=r"fit is crop, equalize is .* in these data"):
         found = evaluate_run(run, other, cpu=True)
     assert found["metrics"] == evaluate_run(run, manifest, cpu=True)["metrics"]
 

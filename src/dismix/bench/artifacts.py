@@ -189,13 +189,11 @@ def _copy_given(given: Path, run: Path, data: Path) -> None:
         DisMixError: It was trained on other ranks, or on images that were read in another way.
     """
     from dismix.generator.model import CONFIG_FILE, WEIGHTS_FILE
-    from dismix.generator.reading import require_same_reading, run_reading
-    from dismix.generator.run_file import require_same_ranks
+    from dismix.generator.run_file import require_fitting
     from dismix.generator.trained_on import FILE as SEEN
 
     manifest = read_manifest(data / FULL)
-    require_same_ranks(given, manifest)
-    require_same_reading(run_reading(given), manifest)
+    require_fitting(given, manifest)
     kept = [SEEN] if (given / SEEN).is_file() else []
     for name in (CONFIG_FILE, WEIGHTS_FILE, *kept):
         with atomic.replacing(run / name) as temporary:

@@ -13,7 +13,7 @@ from dismix.errors import DisMixError
 from dismix.generator.ablations import list_ablations
 from dismix.generator.config import GeneratorConfig
 from dismix.generator.model import WEIGHTS_FILE, Generator
-from dismix.generator.start_run import choose_recipe
+from dismix.generator.recipe_choice import choose_recipe
 from dismix.generator.weights import find_weights
 from dismix.registry import near_names
 

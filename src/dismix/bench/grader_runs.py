@@ -21,7 +21,7 @@ from dismix.graders.checks import check_training
 from dismix.graders.evaluation import evaluate, grade_split
 from dismix.graders.metrics import grade_metrics, ranked_probability_score
 from dismix.graders.registry import create_grader
-from dismix.graders.saving import put_state
+from dismix.graders.saving import about_grader, put_state
 from dismix.graders.settings import TrainSettings
 from dismix.graders.start_run import mixer_rows
 from dismix.graders.state import model_file
@@ -113,12 +113,9 @@ def build_grader(
         return True
 
     warm.keep("seen", checked, check)
-    grader.about = {
-        "ranks": [*data.meta.ranks], "size": settings.size, "grey": data.meta.grey,
-        "bits": data.meta.bits, "fit": data.meta.fit, "equalize": data.meta.equalize,
-        "source": data.meta.source, "seed": spec["seed"], "mix": spec["factors"]["mixer"],
-        "provenance": warm.provenance(cpu=cpu),
-    }  # fmt: skip
+    grader.about = about_grader(
+        data, settings, spec["seed"], spec["factors"]["mixer"], warm.provenance(cpu=cpu)
+    )
     return grader
 
 

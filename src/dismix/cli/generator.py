@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dismix.cli.options import Cpu, Device, ManifestPath, Quiet, Seed, one_of_many
+from dismix.cli.options import Cpu, Device, ManifestPath, Quiet, Seed, one_of_many, pairs
 
 app = typer.Typer(no_args_is_help=True, help="The generator: train it, report on it.")
 
@@ -75,13 +75,10 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Train a generator on the training split; choose its checkpoint on validation."""
-    from dismix.generator.architectures import ARCHITECTURES
     from dismix.generator.start_run import train_generator
     from dismix.progress import bar
 
-    # Before images are decoded and a guide is trained, which takes a while.
-    ARCHITECTURES[arch.value].resized(size)
-    texts = dict(_pair(text) for text in settings or [])
+    texts = pairs(settings, "--set")
     if epochs is not None:
         texts["epochs"] = str(epochs)
     with bar(quiet=quiet or one_of_many()) as progress:
@@ -100,15 +97,6 @@ def train(
                 "read by one whose readings of real validation images have a rank correlation of"
                 f" {best['reader_order']:.2f} with their votes"
             )
-
-
-def _pair(text: str) -> tuple[str, str]:
-    from dismix.errors import DisMixError
-
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise DisMixError(f"setting '{text}' has no value", cure=f"write --set {name}=VALUE")
-    return name.strip(), value.strip()
 
 
 @app.command()
@@ -199,7 +187,7 @@ def ablate(
     from dismix.generator.ablations import ablation_table, run_ablations
     from dismix.progress import bar
 
-    texts = dict(_pair(text) for text in settings or [])
+    texts = pairs(settings, "--set")
     if epochs is not None:
         texts["epochs"] = str(epochs)
     with bar(quiet=quiet) as progress:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dismix.cli.options import AsJson, ManifestPath, Quiet, Seed, one_of_many
+from dismix.cli.options import AsJson, ManifestPath, Quiet, Seed, one_of_many, pairs
 
 app = typer.Typer(no_args_is_help=True, help="Graders: train, evaluate, predict, export.")
 
@@ -97,9 +97,10 @@ def train(
         "rank_weights": rank_weights,
     }  # fmt: skip
     _check_mixing(mix, generator, mix_settings)
-    chosen = choose_settings(method, preset, {**pairs(settings), **_present(given)})
+    mixing = pairs(mix_settings, "--mix-set")
+    chosen = choose_settings(method, preset, {**pairs(settings, "--set"), **_present(given)})
     options: dict[str, Any] = {
-        "mix": mix, "mix_options": {k: _value(v) for k, v in pairs(mix_settings).items()},
+        "mix": mix, "mix_options": {k: _value(v) for k, v in mixing.items()},
         "generator": generator, "weight_column": weight_column, "allow_missing": allow_missing,
         "resume": resume, "cpu": cpu,
     }  # fmt: skip
@@ -139,19 +140,6 @@ def _check_mixing(mix: str | None, generator: Path | None, options: list[str] | 
 
 def _present(given: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
-
-
-def pairs(texts: list[str] | None) -> dict[str, str]:
-    """Take "name=value" texts apart."""
-    from dismix.errors import DisMixError
-
-    found = {}
-    for text in texts or []:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise DisMixError(f"setting '{text}' has no value", cure=f"write {name}=VALUE")
-        found[name.strip()] = value.strip()
-    return found
 
 
 def _value(text: str) -> Any:

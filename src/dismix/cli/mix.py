@@ -134,8 +134,9 @@ def write(
 
     chosen = tuple(policy) if policy else "combined"
     settings = MixSettings(
-        chosen, alpha, labels.value, ranks.value, balanced, detail, alike, reach, detail_with.value
-    )
+        policies=chosen, alpha=alpha, labels=labels.value, ranks=ranks.value, balanced=balanced,
+        detail=detail, alike=alike, reach=reach, detail_with=detail_with.value,
+    )  # fmt: skip
     with bar(quiet=quiet) as progress:
         lines = write_mixes(
             run, output, count, settings=settings, manifest=manifest, originals=originals,

@@ -94,6 +94,10 @@ def report_skipped(lines: list[str]) -> None:
 def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
     """Return what NAME=VALUE texts of an option say, each name once.
 
+    Args:
+        texts: As given, None where the option was not.
+        option: Its name, for errors.
+
     Example:
         >>> pairs(["epochs=3", "mixers.dismix.detail = 1"], "--set")
         {'epochs': '3', 'mixers.dismix.detail': '1'}
@@ -102,13 +106,15 @@ def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
 
     found: dict[str, str] = {}
     for text in texts or []:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise DisMixError(f"'{text}' has no name", column=option, cure="write NAME=VALUE")
-        if name.strip() in found:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not name or not equals:
             raise DisMixError(
-                f"'{name.strip()}' is given twice", column=option,
-                cure="give it once; several values of a factor are written A,B,C",
+                f"'{text}' lacks a name or a value", column=option, cure="write NAME=VALUE"
+            )
+        if name in found:
+            raise DisMixError(
+                f"'{name}' is given twice", column=option,
+                cure="give it once; several values are written A,B,C",
             )  # fmt: skip
-        found[name.strip()] = value.strip()
+        found[name] = value
     return found

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from dismix.data.validate import Problem
 
 LAW_PREFIX = "prob_"
-# Written with six decimals, the law of many ranks sums to one up to this.
-_TOLERANCE = 1e-3
+#: What a probability loses at most when it is written with two decimals, as people do.
+_ROUNDING = 0.005
 
 
 def law_columns(table: pd.DataFrame) -> list[str]:
@@ -33,11 +33,25 @@ def law_columns(table: pd.DataFrame) -> list[str]:
 
 
 def read_laws(table: pd.DataFrame, num_ranks: int) -> NDArray[np.float64]:
-    """Return the laws (N, C) of a checked table, NaN in rows without one."""
+    """Return the laws (N, C) of a checked table, NaN in rows without one.
+
+    They sum to one, which rounded decimals may fail to do by a little.
+
+    Example:
+        >>> read_laws(pd.DataFrame({f"prob_{rank}": ["0.33"] for rank in range(3)}), 3).sum()
+        np.float64(1.0)
+    """
     columns = law_columns(table)
     if not columns:
         return np.full((len(table), num_ranks), np.nan)
-    return np.asarray(table[columns].apply(pd.to_numeric, errors="coerce"), dtype=np.float64)
+    laws = _as_written(table, columns)
+    with np.errstate(invalid="ignore"):
+        laws /= laws.sum(axis=1, keepdims=True)
+    return laws
+
+
+def _as_written(table: pd.DataFrame, columns: list[str]) -> NDArray[np.float64]:
+    return np.array(table[columns].apply(pd.to_numeric, errors="coerce"), dtype=np.float64)
 
 
 def _fewest_ranks(table: pd.DataFrame, columns: list[str]) -> int:
@@ -69,7 +83,8 @@ def law_problems(table: pd.DataFrame, num_ranks: int | None) -> Iterator["Proble
             f"give {wanted[0]} to {wanted[-1]}, one a rank", None, missing[0],
         )  # fmt: skip
         return
-    laws = read_laws(table, len(columns))
+    laws = _as_written(table, columns)
+    most = _ROUNDING * len(columns) + 1e-9
     given = table[columns].notna().to_numpy()
     for row in np.flatnonzero(given.any(1)):
         column = next((c for c, x in zip(columns, laws[row], strict=True) if not 0 <= x <= 1), None)
@@ -79,7 +94,7 @@ def law_problems(table: pd.DataFrame, num_ranks: int | None) -> Iterator["Proble
                 "write a number from 0 to 1 in all or in none of the prob columns",
                 int(row), column,
             )  # fmt: skip
-        elif abs(laws[row].sum() - 1) > _TOLERANCE:
+        elif abs(laws[row].sum() - 1) > most:
             yield Problem(
                 "law-not-one", f"probabilities sum to {laws[row].sum():g}",
                 "they must sum to 1", int(row), columns[0],

@@ -10,8 +10,7 @@ from dismix.explore.library import Library, open_library, without_data
 from dismix.explore.opinion import NearestReal, Opinion
 from dismix.explore.session import Session
 from dismix.generator.model import CONFIG_FILE, Generator
-from dismix.generator.reading import require_same_reading, run_reading
-from dismix.generator.run_file import require_same_ranks
+from dismix.generator.run_file import require_fitting
 from dismix.mixing.encoding import run_manifest
 from dismix.progress import Progress
 
@@ -71,8 +70,7 @@ def _library(
             return without_data(_rank_names(run, ranks), size, model.in_channels)
         manifest = path
     data = read_manifest(manifest)
-    require_same_ranks(run, data)
-    require_same_reading(run_reading(run), data)
+    require_fitting(run, data)
     return open_library(manifest, ranks, size, cache=cache, progress=progress)
 
 

@@ -116,7 +116,7 @@ def run_ablations(
     Returns:
         A flat row of numbers an ablation, also of those finished earlier.
     """
-    from dismix.generator.start_run import choose_recipe
+    from dismix.generator.recipe_choice import choose_recipe
 
     output = Path(output)
     known = list_ablations(choose_recipe(recipe, arch, settings or {}))
@@ -153,7 +153,7 @@ def _finished(
     """Return the evaluation of a finished run; one of other settings is an error."""
     from dismix.generator.evaluation import read_evaluation
     from dismix.generator.run_file import check_same
-    from dismix.generator.start_run import plan_run
+    from dismix.generator.run_plan import plan_run
 
     found = read_evaluation(run)
     known = {key: training[key] for key in ("size", "weights", "seed") if key in training}

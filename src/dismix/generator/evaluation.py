@@ -34,9 +34,8 @@ from dismix.generator.measures import (
 from dismix.generator.model import WEIGHTS_FILE, Generator
 from dismix.generator.perceptual import LPIPS, WEIGHTS
 from dismix.generator.probes import probe_generator
-from dismix.generator.reading import require_same_reading, run_reading
 from dismix.generator.recipe import Recipe
-from dismix.generator.run_file import manifest_of, name_of, require_same_ranks
+from dismix.generator.run_file import manifest_of, name_of, require_fitting
 from dismix.generator.run_log import read_metrics
 from dismix.generator.saving import DIGEST_KEY
 from dismix.generator.strips import draw_strip
@@ -99,8 +98,7 @@ def evaluate_generator(
     mixes = _training_mixes(run, described, checkpoint)
     epoch = load_last(run, model) if checkpoint == "last" else mixes.get("epoch")
     data = read_manifest(manifest or manifest_of(described))
-    require_same_ranks(run, data)
-    require_same_reading(run_reading(run), data)
+    require_fitting(run, data)
     splits = evaluation_splits(data, model, where, split=split, cache=cache, progress=progress)
     note = seen_note(read_trained_on(run), data.split(_held_out(splits)[0]), cache)
     if note:

@@ -4,6 +4,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+#: PSNR (dB) of an image rebuilt exactly, such as a black one; infinite, it would leave no mean.
+EXACT = 100.0
+
 
 def psnr(images: Tensor, targets: Tensor, *, low: float = -1.0, high: float = 1.0) -> Tensor:
     """Return the peak signal-to-noise ratio in dB.
@@ -15,14 +18,14 @@ def psnr(images: Tensor, targets: Tensor, *, low: float = -1.0, high: float = 1.
         high: Value of white.
 
     Returns:
-        (B,) float32; infinite where two images are equal.
+        (B,) float32; `EXACT` where two images are equal, and never more.
 
     Example:
         >>> psnr(torch.full((1, 1, 8, 8), 0.2), torch.zeros(1, 1, 8, 8))
         tensor([20.])
     """
     error = (images.float() - targets.float()).square().mean(dim=(1, 2, 3))
-    return 10 * torch.log10((high - low) ** 2 / error)
+    return (10 * torch.log10((high - low) ** 2 / error)).clamp(max=EXACT)
 
 
 def _window(size: int, sigma: float, like: Tensor) -> Tensor:

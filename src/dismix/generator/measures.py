@@ -29,8 +29,6 @@ from dismix.progress import Progress
 
 BATCH = 32
 PAIRS = 256
-#: PSNR (dB) that counts for an image rebuilt exactly, such as a black one; else no mean is finite.
-EXACT = 100.0
 #: Shares of a partner's appearance along a non-ordinal traverse.
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -73,7 +71,7 @@ def reconstruction(
     for images in _batches(split, device, None):
         codes = model.encode(images)
         made = model.decode(codes).float().clamp(-1, 1)
-        found["psnr"].append(psnr(made, images).clamp(max=EXACT))
+        found["psnr"].append(psnr(made, images))
         found["ssim"].append(ssim(made, images))
         if perceptual is not None:
             found["lpips"].append(perceptual(made, images).flatten())

@@ -7,9 +7,7 @@ as the annotators do, 0 says nothing.
 """
 
 import math
-import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from scipy.stats import spearmanr
@@ -17,15 +15,8 @@ from torch import Tensor
 
 from dismix.labels import OrdinalTarget
 
-if TYPE_CHECKING:
-    from dismix.generator.images import SplitImages
-
-Device = torch.device | str
-
 #: Readings below this order real images too little to teach a decoder anything.
 WEAK = 0.3
-#: Images that are read at most for a warning.
-MOST = 256
 #: Images from which such a verdict is told; the correlation of fewer is chance.
 ENOUGH = 30
 
@@ -58,20 +49,6 @@ def read_order(
     if bool((read == read[0]).all()):
         return 0.0
     return float(spearmanr(read.numpy(), voted.numpy()).statistic)
-
-
-def warn_if_weak(guide: Callable[[Tensor], Tensor], val: "SplitImages", device: Device) -> None:
-    """Warn, before hours of training, of a guide that reads next to nothing.
-
-    Args:
-        guide: Images (B, channels, H, W) -> rank logits (B, C-1).
-        val: Validation split, of which up to `MOST` images are read.
-        device: Where to read them.
-    """
-    rows = torch.randperm(len(val), generator=torch.Generator().manual_seed(0))[:MOST]
-    target = val.target[rows.to(val.target.probs.device)]
-    if note := weak_note(read_order(guide, val.images(rows, device), target), len(rows)):
-        warnings.warn(note, stacklevel=3)
 
 
 def weak_note(order: float, images: int) -> str:

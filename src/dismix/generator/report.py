@@ -32,8 +32,7 @@ from dismix.generator.images import SplitImages
 from dismix.generator.model import Generator
 from dismix.generator.perceptual import WEIGHTS
 from dismix.generator.probes import encode_split, some_rows
-from dismix.generator.reading import require_same_reading, run_reading
-from dismix.generator.run_file import manifest_of, require_same_ranks
+from dismix.generator.run_file import manifest_of, require_fitting
 from dismix.generator.run_log import read_metrics
 from dismix.generator.strips import draw_strip
 from dismix.generator.transitions import draw_transitions
@@ -76,8 +75,7 @@ def write_report(
     described = read_run(run)
     model = Generator.load(run, device)
     data = read_manifest(manifest or manifest_of(described))
-    require_same_ranks(run, data)
-    require_same_reading(run_reading(run), data)
+    require_fitting(run, data)
     found = dict(evaluation) if evaluation is not None else None
     if found is None and manifest is None:
         found = read_evaluation(run)

@@ -16,7 +16,7 @@ from dismix import atomic
 from dismix.errors import DisMixError
 from dismix.generator.checkpoint import FILE
 from dismix.generator.model import WEIGHTS_FILE
-from dismix.generator.reading import READING
+from dismix.generator.reading import READING, require_same_reading, run_reading
 from dismix.generator.trained_on import FILE as TRAINED_ON
 from dismix.provenance import provenance
 
@@ -167,6 +167,17 @@ def _graders_of(described: Mapping[str, Any]) -> tuple[Any, ...]:
         config.get("ordinal_trunk"),
         *(recipe.get(key) for key in ("guide_kind", "guide_steps")),
     )  # fmt: skip
+
+
+def require_fitting(run: Path, data: "Manifest") -> None:
+    """Raise where data are not of the kind that a generator knows: other ranks, read otherwise.
+
+    Args:
+        run: The generator's run folder.
+        data: What it is used on.
+    """
+    require_same_ranks(run, data)
+    require_same_reading(run_reading(run), data)
 
 
 def require_same_ranks(run: Path, data: "Manifest") -> None:

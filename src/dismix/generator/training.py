@@ -45,7 +45,7 @@ from dismix.generator.starting import (
 from dismix.generator.step_draws import step_rng
 from dismix.generator.steps import Steps
 from dismix.generator.terms import ONE_CODEBOOK, TERMS
-from dismix.generator.validation import Reader, validate
+from dismix.generator.validation import Reader, chosen_by, validate
 from dismix.layout import lay_out
 from dismix.progress import Progress
 
@@ -261,12 +261,7 @@ def run_training(
                 )  # fmt: skip
                 chosen = recipe.may_choose(training.epoch)
                 if chosen and metrics["score"] > training.best["score"]:
-                    training.best = {
-                        "score": metrics["score"], "chance": metrics["mixing_chance_val"],
-                        "epoch": training.epoch,
-                    }  # fmt: skip
-                    if "reader_order_val" in metrics:
-                        training.best["reader_order"] = metrics["reader_order_val"]
+                    training.best = chosen_by({"epoch": training.epoch, **metrics})
                     if accelerator.is_main_process:
                         training.model.save(run)
                 if recipe.strip_every and (last or training.epoch % recipe.strip_every == 0):

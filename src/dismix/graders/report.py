@@ -13,6 +13,7 @@ from dismix import atomic
 from dismix.data.manifest import Manifest, read_manifest
 from dismix.errors import DisMixError
 from dismix.generator.images import load_split
+from dismix.generator.reading import FIELDS
 from dismix.generator.run_file import manifest_of, name_of
 from dismix.generator.trained_on import read_trained_on, seen_note
 from dismix.graders.card import CARD, DATA, read_parts, write_card
@@ -174,7 +175,7 @@ def as_trained(about: Mapping[str, Any], data: Manifest, *, tell: bool = True) -
         data: Any; what their own meta says about reading files gives way.
         tell: Warn where it does.
     """
-    wanted = {name: about[name] for name in ("equalize", "grey", "bits", "fit")}
+    wanted = {name: about[name] for name in FIELDS}
     given = asdict(data.meta)
     other = [f"{name} is {given[name]}" for name in wanted if given[name] != wanted[name]]
     if other and tell:

@@ -2,8 +2,9 @@
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -12,9 +13,14 @@ from torch import Tensor
 
 from dismix import atomic
 from dismix.errors import DisMixError
+from dismix.generator.reading import reading_of
 from dismix.graders.base import Grader
 from dismix.graders.cut_points import nearest_cuts
 from dismix.graders.registry import create_grader
+
+if TYPE_CHECKING:
+    from dismix.data.manifest import Manifest
+    from dismix.graders.settings import TrainSettings
 
 MODEL = "model.safetensors"
 _REFERENCE = "reference/"
@@ -37,6 +43,28 @@ def _on_cpu(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return {
         k: v.detach().cpu().clone(memory_format=torch.contiguous_format) for k, v in state.items()
     }
+
+
+def about_grader(
+    data: "Manifest",
+    settings: "TrainSettings",
+    seed: int,
+    mix: str | None,
+    made: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return what a grader must know to read new images, and where it comes from.
+
+    Args:
+        data: What it is trained on.
+        settings: How.
+        seed: Of its training.
+        mix: The mixer's name, or None.
+        made: From `dismix.provenance.provenance`.
+    """
+    return {
+        "ranks": [*data.meta.ranks], "size": settings.size, **reading_of(data.meta),
+        "source": data.meta.source, "seed": seed, "mix": mix, "provenance": {**made},
+    }  # fmt: skip
 
 
 def describe(grader: Grader) -> dict[str, Any]:

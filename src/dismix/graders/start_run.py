@@ -66,6 +66,7 @@ def train_grader(
     from dismix.graders.card import write_card
     from dismix.graders.checks import check_training
     from dismix.graders.registry import create_grader
+    from dismix.graders.saving import about_grader
     from dismix.graders.split_twins import twins_note
     from dismix.graders.training import Training, make_accelerator, run_training
 
@@ -79,7 +80,7 @@ def train_grader(
     )
     accelerator = make_accelerator(cpu=cpu)
     made = provenance(accelerator.device.type)
-    grader.about = {**_about(data, settings, seed, mix), "provenance": made}
+    grader.about = about_grader(data, settings, seed, mix, made)
     sample_weights = _sample_weights(data.split("train"), weight_column)
     described = {
         "settings": settings.to_dict(), "seed": seed, "manifest": str(manifest), "mix": mix,
@@ -138,16 +139,6 @@ def _finished(run: Path, settings: TrainSettings) -> dict[str, Any] | None:
         return None
     cure = "restore it; without the checkpoint it cannot be written again"
     return atomic.read_json(run / RESULT, "select", "epoch", "validation", cure=cure)
-
-
-def _about(data: "Manifest", settings: TrainSettings, seed: int, mix: str | None) -> dict[str, Any]:
-    """Return what a grader must know to read new images."""
-    meta = data.meta
-    return {
-        "ranks": [*meta.ranks], "size": settings.size, "grey": meta.grey, "bits": meta.bits,
-        "fit": meta.fit, "equalize": meta.equalize, "source": meta.source, "seed": seed,
-        "mix": mix,
-    }  # fmt: skip
 
 
 def _judge_chosen(

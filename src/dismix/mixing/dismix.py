@@ -143,8 +143,9 @@ class DisMix(Mixer):
         super().__init__(_same_ranks(num_ranks, engine), **options)
         given = policies if isinstance(policies, str) else tuple(policies)
         settings = MixSettings(
-            given, alpha, labels, ranks, balanced, detail, alike, reach, detail_with
-        )
+            policies=given, alpha=alpha, labels=labels, ranks=ranks, balanced=balanced,
+            detail=detail, alike=alike, reach=reach, detail_with=detail_with,
+        )  # fmt: skip
         # Within a list, so that the generator stays out of state_dict and of the optimizer.
         chooser = None
         if reads_mixes(asked):

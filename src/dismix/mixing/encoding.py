@@ -20,8 +20,8 @@ from dismix.data.store_settings import settings_for, store_key
 from dismix.data.transforms import equalize, to_unit
 from dismix.errors import DisMixError
 from dismix.generator.model import Generator
-from dismix.generator.reading import READING, reading_of, require_same_reading, run_reading
-from dismix.generator.run_file import manifest_of, require_same_ranks
+from dismix.generator.reading import READING, reading_of
+from dismix.generator.run_file import manifest_of, require_fitting
 from dismix.generator.saving import digest, save_tensors
 from dismix.labels import OrdinalTarget
 from dismix.locks import locked
@@ -156,8 +156,7 @@ def encode_split(
     """
     model = Generator.load(run, device)
     rows = training_rows(model, read_manifest(manifest or run_manifest(run)))
-    require_same_ranks(Path(run), rows)
-    require_same_reading(run_reading(run), rows)
+    require_fitting(Path(run), rows)
     images = build_store(
         rows.image_paths, settings_for(rows.meta, model.image_size), cache, progress=progress
     )
