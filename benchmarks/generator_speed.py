@@ -2,8 +2,7 @@
 
 Random pictures on the device, all terms of the recipe, bf16 autocast, channels_last; the clock
 is read after a synchronisation. The limit counts multiplications of encoder and decoder only
-(LPIPS, discriminator and trunk come on top), at 790 TFLOP/s, what one H200 gives on a large
-bf16 product of random numbers.
+(LPIPS, discriminator and trunk come on top), at an assumed 790 TFLOP/s.
 
     python benchmarks/generator_speed.py --arch vq-f8 --compile --steps 30
     python benchmarks/generator_speed.py --arch light --decode-only

@@ -3,6 +3,8 @@ r"""Few images of KOA to train on, and many of its other training images to try 
     python benchmarks/koa_few.py KOA/manifest.csv -o few.csv
     dismix generator train few.csv -o RUN --arch tiny --size 128 --epochs 60 --set seen=0 \
         --set guide_kind=lite0 --set guide_steps=600 --set evaluate_every=20 --set strip_every=20
+    dismix generator train few.csv -o SMALL --arch tiny --size 128 --epochs 80 \
+        --set evaluate_every=40     # with the small guide, for comparison
     dismix bench run results/bench/few_plan.json --data few=few.csv --generator few=RUN -o OUT --cpu
 
 The published test images are left out, and so are the published grades: the annotators' votes

@@ -5,7 +5,7 @@ logistic regression on pixels (the best of four penalties, chosen on the test im
 favour) against a small convolutional network trained from scratch on one core.
 Measuring: error of the severity read off pictures, clean, blurred and JPEG-compressed.
 
-    python benchmarks/phantom_learnability.py                # both tables, about 6 minutes
+    python benchmarks/phantom_learnability.py                # both tables
     python benchmarks/phantom_learnability.py --calibrate    # curves for measure.py
 """
 

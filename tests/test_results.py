@@ -171,7 +171,8 @@ def test_graders_on_phantoms_are_those_of_the_records() -> None:
     for name, *written in rows:
         found = records[name]
         digits = [f"{found[metric]:.3f}" for metric in ("mae", "mae_expected", "qwk")]
-        assert written == [f"{found['accuracy']:.1%}".replace("%", " %"), *digits, written[-1]]
+        seconds = f"{found['seconds']:.0f}"
+        assert written == [f"{found['accuracy']:.1%}".replace("%", " %"), *digits, seconds]
 
 
 def test_both_data_sets_together_are_what_the_page_says() -> None:
@@ -297,3 +298,10 @@ def test_what_guides_of_few_knees_are_worth_is_in_their_record() -> None:
     worth = [record[name]["rank_correlation"] for name in ("judge", "real_val")]
     assert f"rank correlation {worth[0]:.2f} with" in page
     assert "{:.2f} on the {} of validation".format(worth[1], record["real_val"]["images"]) in page
+    trained = [
+        json.loads((RESULTS / "generator" / "records" / file).read_text(encoding="utf-8"))
+        for file in re.findall(r"`records/(koa_few_tiny_128px_\w+_guide\.json)`", page)
+    ]
+    small, lite0 = (record["last_epoch"] for record in trained)
+    assert {f"{found['mixing_accuracy_val']:.3f}" for found in (small, lite0)} == {"0.582"}
+    assert f"({small['psnr_val']:.1f} and {lite0['psnr_val']:.1f} dB)" in page

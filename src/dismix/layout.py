@@ -1,7 +1,8 @@
 """Memory layout of convolutions: channels last, where that is faster.
 
 On GPUs tensor cores want it; on CPUs EfficientNet-Lite0 trains 1.7 times as fast with it, and
-nothing that was measured is slower (`benchmarks/layout_speed.py`). Saved weights are laid out as
+nothing that was measured is slower (`benchmarks/layout_speed.py`,
+``results/graders/records/layout_cpu.json``). Saved weights are laid out as
 usual, whatever the network was trained in.
 """
 

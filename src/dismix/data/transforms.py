@@ -125,7 +125,7 @@ def _matrix(params: AugmentParams) -> Tensor:
 def _steps(matrix: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
     """Return the parts (B, 2, W) and (B, 2, H) whose sums are the sampling grid (x, y).
 
-    Sums of two vectors take a tenth of the time of torch's own ``affine_grid``.
+    Cheaper than torch's own ``affine_grid``, which multiplies a matrix at every place.
     """
     x = torch.arange(width, device=matrix.device) - (width - 1) / 2
     y = torch.arange(height, device=matrix.device) - (height - 1) / 2

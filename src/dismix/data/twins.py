@@ -1,7 +1,7 @@
 """The same picture twice: byte-identical files and re-encoded, resized or re-exposed copies.
 
-Medical images of one kind look alike: two knees of two people correlate at 0.99 pixel by pixel,
-and so do two eyes. What tells them apart is fine structure, so pictures are compared after
+Medical images of one kind look alike: two knees of two people may correlate above 0.9 pixel by
+pixel, and so may two eyes. What tells them apart is fine structure, so pictures are compared after
 dividing out brightness and contrast around every point: 16 x 16 to find candidates quickly,
 64 x 64 to judge them. The threshold was set between different pictures and re-encoded, resized or
 re-exposed copies of images of IDRiD and KOA; a copy brightened into saturation may be missed.
@@ -89,8 +89,8 @@ def find_near(
 ) -> list[Twins]:
     """Find pictures that are copies up to compression, size, brightness and contrast.
 
-    Compares all pairs by blocked matrix products: 8,260 knees take about two seconds on one
-    core. Memory beside the thumbnails is 1 KiB an image and one ``(block, N)`` product.
+    Compares all pairs by blocked matrix products. Memory beside the thumbnails is 1 KiB an image
+    and one ``(block, N)`` product.
 
     Args:
         thumbnails: ``(N, 64, 64)`` grey pictures.

@@ -26,7 +26,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Return softmax(query key^T / sqrt(C)) value for (B, N, C), one head.
 
     Fused kernels are made for narrow heads; with the 512 channels here their backward pass takes
-    5.4 ms for 32 pictures of 1024 positions on an H200, more than the products it consists of.
+    5.4 ms for 32 pictures of 1024 positions on an H200, more than the products it consists of
+    (``results/generator/records/vq_f8_train_compiled_before_profile.txt``).
     They are left to pictures whose weights would be too much to keep.
 
     Example:
@@ -44,7 +45,7 @@ def doubled(x: Tensor) -> Tensor:
     """Repeat every place of (B, C, H, W) twice along both sides.
 
     Compiled, the backward pass of `F.interpolate` adds places up one by one (7 ms for the last
-    doubling of 32 pictures on an H200); that of a repeated view is a plain sum.
+    doubling of 32 pictures on an H200, in the same record); that of a repeated view is a plain sum.
 
     Example:
         >>> doubled(torch.tensor([[[[1.0, 2.0]]]])).tolist()

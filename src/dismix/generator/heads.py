@@ -61,8 +61,8 @@ class RankClassifier(nn.Module):
 
 
 def _stage(before: int, after: int) -> list[nn.Module]:
-    # Batch normalisation learns several times faster than group normalisation here, and an
-    # adversary must keep up; it lies in an adversary only, never in what is saved.
+    # Batch normalisation learns faster than group normalisation here, and an adversary must
+    # keep up; it lies in an adversary only, never in what is saved.
     return [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU()]
 
 

@@ -26,8 +26,8 @@ TINY = {
 #: A code of a coarser grid has more to say at each place.
 COARSE = {"code_dim": 8}
 
-#: Steps of `TINY` on the phantoms its length was chosen on, 1000 images. With a fifth of them
-#: decoded pictures do not follow the asked rank.
+#: Steps of `TINY` on the phantoms its length was chosen on, 1000 images. With far fewer
+#: decoded pictures may not follow the asked rank.
 TINY_STEPS = 2500
 
 #: Steps of a guide, as a multiple of the generator's, beyond which a trial is all guide; and what

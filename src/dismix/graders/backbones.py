@@ -175,7 +175,7 @@ def _timm_network(timm: Any, name: str, *, pretrained: bool) -> Any:
 
 def _vgg(timm: Any, name: str) -> Any:
     """Build a VGG without its fully connected layers: nine tenths of it, tied to 224 pixels."""
-    with torch.device("meta"):  # Filling what is thrown away takes a second or more.
+    with torch.device("meta"):  # What is thrown away need not be filled.
         network = timm.create_model(name, num_classes=0)
     network.pre_logits = nn.Identity()
     network.to_empty(device="cpu")

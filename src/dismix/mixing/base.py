@@ -74,7 +74,7 @@ class Mixer(OwnStream, ABC):
         loss_fn: See :class:`ModelAccess`.
         saliency_fn: See :class:`ModelAccess`.
         saliency_scale: Below 1 the model's gradient is found on smaller copies of the images:
-            0.5 takes about a quarter of the time, and methods that cut images into blocks
+            0.5 takes about a third of the time, and methods that cut images into blocks
             only use its means over blocks. The model must take that size. With ``clean_lam``
             it has no effect: that loss is of the images as they are, and comes with the gradient.
 

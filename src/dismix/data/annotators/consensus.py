@@ -95,9 +95,8 @@ def dawid_skene(
             proportional to ``decay ** |c - k|``, and EM starts from vote shares blurred by the
             same kernel. Otherwise half of the prior lies on the diagonal and half is even.
         strength: Prior votes for each row of each confusion matrix, and prior images, spread
-            evenly, for the shares of the ranks. Positive. On 60 simulated images 5 was better
-            than 1 (and, without ``ordinal``, than 2); 10, tried with ``ordinal`` only, was level
-            with 5. On 400 images and more it hardly matters where images have several votes.
+            evenly, for the shares of the ranks. Positive. The more images have several votes, the
+            less it matters.
         decay: See ``ordinal``; within (0, 1).
         max_iterations: Bound on EM steps.
         tolerance: Stop when no probability moves by more.
