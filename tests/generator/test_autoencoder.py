@@ -14,7 +14,7 @@ from dismix._compat import import_torchvision
 from dismix.generator import autoencoder
 from dismix.generator.architectures import ARCHITECTURES, Architecture, build_autoencoder
 from dismix.generator.autoencoder import AttnBlock, Downsample, ResBlock, Upsample, freeze_down
-from dismix.generator.weights import diffusers_to_compvis
+from dismix.generator.pretrained import diffusers_to_compvis
 
 # Three shapes of the trunk, small enough for one core.
 SMALL = replace(ARCHITECTURES["vq-f8"].resized(32), name="small", ch=32)

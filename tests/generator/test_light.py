@@ -14,7 +14,8 @@ from dismix.errors import DisMixError
 from dismix.generator.architectures import ARCHITECTURES, build_autoencoder
 from dismix.generator.fidelity import psnr
 from dismix.generator.light import LightBlock, SoftClamp
-from dismix.generator.weights import load_pretrained, load_weights
+from dismix.generator.pretrained import load_pretrained
+from dismix.generator.weights import load_weights
 
 FILE = "taef2_f8c32_autoencoder.safetensors"
 

@@ -14,19 +14,16 @@ from torch import Tensor, nn
 
 from dismix.errors import DisMixError
 from dismix.generator.architectures import ARCHITECTURES, build_autoencoder
-from dismix.generator.weights import (
-    KNOWN_WEIGHTS,
+from dismix.generator.pretrained import (
     PRETRAINED,
     diffusers_to_compvis,
     expected_shapes,
-    find_weights,
     join_halves,
     load_pretrained,
-    load_weights,
     published_state,
-    require_weights,
     widen_post_quant,
 )
+from dismix.generator.weights import KNOWN_WEIGHTS, find_weights, load_weights, require_weights
 
 ARCH = replace(
     ARCHITECTURES["vq-f8"],

@@ -16,8 +16,8 @@ from dismix.generator.autoencoder import freeze_down
 from dismix.generator.codebook import Codebook
 from dismix.generator.guide import Guide
 from dismix.generator.model import Generator
+from dismix.generator.pretrained import load_pretrained, widen_post_quant
 from dismix.generator.trunk import ConvTrunk, Lite0Trunk, start_lite0
-from dismix.generator.weights import load_pretrained, widen_post_quant
 
 
 @torch.no_grad()
@@ -106,7 +106,7 @@ def start_from_published(model: Generator, tensors: Mapping[str, Tensor]) -> lis
     Args:
         model: Generator to start.
         tensors: Published tensors by their own names, such as those that
-            `dismix.generator.weights.load_pretrained` leaves to its caller.
+            `dismix.generator.pretrained.load_pretrained` leaves to its caller.
 
     Example:
         >>> from dismix.generator.config import GeneratorConfig
