@@ -305,3 +305,12 @@ def test_what_guides_of_few_knees_are_worth_is_in_their_record() -> None:
     small, lite0 = (record["last_epoch"] for record in trained)
     assert {f"{found['mixing_accuracy_val']:.3f}" for found in (small, lite0)} == {"0.582"}
     assert f"({small['psnr_val']:.1f} and {lite0['psnr_val']:.1f} dB)" in page
+
+
+def test_seconds_of_the_quick_start_are_those_that_were_measured() -> None:
+    record = (RESULTS / "explore" / "quickstart_cpu.txt").read_text(encoding="utf-8")
+    parts = re.findall(r"processor ([\d.]+) \+ ([\d.]+) s", record)
+    measured = [f"{float(user) + float(system):.0f}" for user, system in parts]
+    page = (RESULTS.parent / "docs" / "quickstart.md").read_text(encoding="utf-8")
+    table = page.split("| step | seconds |")[1].split("\n\n")[0]
+    assert re.findall(r"\| (\d+) \|", table) == measured
