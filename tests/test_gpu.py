@@ -154,3 +154,13 @@ def test_the_pool_serves_without_waiting(tmp_path: Path, no_waiting: None) -> No
         torch.cuda.set_sync_debug_mode("default")
     assert made.shape == images.shape
     assert probs.probs.shape == (4, 5)
+
+
+def test_one_share_for_the_whole_batch() -> None:
+    from dismix.mixing.mixup import Mixup
+
+    torch.cuda.set_sync_debug_mode("default")
+    images, labels = torch.rand(4, 3, 8, 8, device="cuda"), torch.tensor([0, 1, 2, 0])
+    made, _ = Mixup(3, p=1.0, lam_mode="batch")(images, labels.cuda())
+    wanted, _ = Mixup(3, p=1.0, lam_mode="batch")(images.cpu(), labels)
+    torch.testing.assert_close(made.cpu(), wanted)

@@ -172,8 +172,9 @@ class OrdinalTarget:
                 f"labels must be whole numbers of shape (B,), got {labels.dtype} {_shape(labels)}",
                 cure="use from_rank for fractional ranks and from_votes for several annotators",
             )
+        labels = labels.long()
         _check_range(labels, num_ranks, "label")
-        probs = torch.nn.functional.one_hot(labels.long(), num_ranks).float()
+        probs = torch.nn.functional.one_hot(labels, num_ranks).float()
         return cls(probs, torch.ones_like(labels, dtype=torch.bool))
 
     @classmethod
@@ -228,7 +229,10 @@ class OrdinalTarget:
         """Accept whole-number labels (B,), probabilities (B, C) or a target as it is."""
         if isinstance(target, OrdinalTarget):
             if target.num_ranks != num_ranks:
-                raise DisMixError(f"target has {target.num_ranks} ranks, expected {num_ranks}")
+                raise DisMixError(
+                    f"target has {target.num_ranks} ranks, expected {num_ranks}",
+                    cure="make both of the same ranks",
+                )
             return target
         target = torch.as_tensor(target)
         if target.ndim == 1:
@@ -236,7 +240,8 @@ class OrdinalTarget:
         if target.ndim != 2 or target.shape[1] != num_ranks or not target.is_floating_point():
             raise DisMixError(
                 f"targets must be whole numbers (B,) or probabilities (B, {num_ranks}),"
-                f" got {target.dtype} {_shape(target)}"
+                f" got {target.dtype} {_shape(target)}",
+                cure="labels.squeeze(1) makes (B,) of (B, 1), labels.float() laws of one-hot rows",
             )
         return cls.from_probs(target)
 

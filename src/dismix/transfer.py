@@ -17,5 +17,6 @@ def onto(tensor: Tensor, device: torch.device | str) -> Tensor:
     """
     device = torch.device(device)
     if device.type == "cuda" and tensor.device.type == "cpu":
-        return tensor.pin_memory().to(device, non_blocking=True)
+        # Pinned memory cannot be filled through strides of 0, as expanded numbers have them.
+        return tensor.contiguous().pin_memory().to(device, non_blocking=True)
     return tensor.to(device)

@@ -172,3 +172,17 @@ def test_both_kinds_of_probabilities_are_laws(kind):
 def test_width_that_heads_cannot_share_is_refused():
     with pytest.raises(DisMixError, match="multiple of heads"):
         create_grader("ord2seq", num_ranks=5, dim=50)
+
+
+@pytest.mark.parametrize("bias", [0.0, -40.0, -120.0])
+def test_answers_next_to_zero_still_are_a_law(bias: float) -> None:
+    torch.manual_seed(0)
+    decoder = DecisionDecoder(5, 16, Ord2SeqConfig(encoder_layers=1, decoder_layers=1)).eval()
+    with torch.no_grad():
+        for head in decoder.heads:
+            last = [part for part in head.modules() if isinstance(part, torch.nn.Linear)][-1]
+            last.weight.zero_()
+            last.bias.copy_(bias + torch.tensor([0.0, 0.0, 0.0, 3.0, 3.0]))
+        law = decoder.laws(torch.randn(3, 4, 16))
+    torch.testing.assert_close(law.sum(1), torch.ones(3))
+    assert (law[:, 3:].sum(1) > 0.5).all()

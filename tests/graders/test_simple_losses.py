@@ -144,3 +144,12 @@ def test_coral_questions_share_one_direction():
     gaps = head(features)[:, :-1] - head(features)[:, 1:]
     assert torch.allclose(gaps, gaps[:1].expand_as(gaps), atol=1e-6)
     assert (gaps > 0).all()
+
+
+def test_autocast_does_not_round_the_labels_of_sord() -> None:
+    rng = torch.Generator().manual_seed(0)
+    logits, labels = torch.randn(16, 5, generator=rng), torch.arange(16) % 5
+    loss = SordLoss(5, alpha=1.0)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = loss(logits, labels)
+    torch.testing.assert_close(rounded, loss(logits, labels), rtol=1e-6, atol=1e-6)

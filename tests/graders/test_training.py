@@ -14,13 +14,15 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.graders.toy import toy_settings, toy_split, toy_training, train_toy
+from tests.graders.toy import SMALL, toy_settings, toy_split, toy_training, train_toy
 
 from dismix.errors import DisMixError
 from dismix.generator.checkpoint import FILE
 from dismix.graders.base import Grader, Grades, Stage
 from dismix.graders.cross_entropy import CrossEntropyGrader
+from dismix.graders.evaluation import fit_reference
 from dismix.graders.pooled import PooledConfig
+from dismix.graders.settings import choose_settings
 from dismix.graders.state import epochs_done
 from dismix.graders.training import Training, make_accelerator, run_training
 from dismix.labels import OrdinalTarget
@@ -414,3 +416,48 @@ def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
     losses = [[json.loads(line)["loss"] for line in text] for text in texts]
     # Batch statistics are those of each process's half, so the runs agree roughly only.
     assert losses[1] == pytest.approx(losses[0], rel=0.3)
+
+
+@pytest.mark.parametrize("method", ["gol", "mwr"])
+def test_mixes_are_no_reference(method: str) -> None:
+    grader = toy_training(toy_settings(method, **SMALL[method])).grader
+    split, seen = toy_split(), []
+    mixed = OrdinalTarget(split.target.probs, torch.arange(len(split)) < 24)
+    grader.fit_reference = lambda batches, chosen=None: seen.append(  # type: ignore[method-assign]
+        sum(len(images) for images, _ in batches)
+    )
+    fit_reference(grader, replace(split, target=mixed), None)
+    weights = (torch.arange(len(split)) % 2).float()
+    fit_reference(grader, replace(split, target=mixed), None, weights=weights)
+    none = OrdinalTarget(split.target.probs, torch.zeros(len(split), dtype=torch.bool))
+    fit_reference(grader, replace(split, target=none), None, weights=weights)
+    assert seen == [24, 12, 20]
+
+
+def test_grading_leaves_frozen_parts_frozen() -> None:
+    grader = toy_training(toy_settings()).grader.train()
+    grader.backbone.eval()
+    grader.predict(torch.zeros(2, 3, 16, 16))
+    assert grader.training
+    assert not grader.backbone.training
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "wanted"),
+    [
+        ("ce", {"epochs": 3.0}, 3),
+        ("gol", {"neighbours": 3}, (3,)),
+        ("ce", {"batch_size": 16.0}, 16),
+    ],
+)
+def test_numbers_that_are_no_text_become_what_a_setting_is(method, changes, wanted) -> None:
+    settings = choose_settings(method, changes=changes)
+    ((name, _),) = changes.items()
+    found = settings.hparams[name] if name in settings.hparams else getattr(settings, name)
+    assert found == wanted
+    assert type(found) is type(wanted)
+
+
+def test_a_part_of_an_epoch_is_refused() -> None:
+    with pytest.raises(DisMixError, match=r"'epochs': '2\.5' does not fit; give a whole number"):
+        choose_settings("ce", changes={"epochs": 2.5})

@@ -102,3 +102,13 @@ def test_runs_are_named_by_what_the_judge_has_learned(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "a", tmp_path / "b")
     ids = {name: _pathless({"judge": tmp_path / name})["judge"] for name in "abc"}
     assert ids["a"] == ids["b"] != ids["c"]
+
+
+def test_a_judge_of_other_images_is_told(toy_run: Path, tmp_path: Path) -> None:
+    judge = Judge(5, "conv")
+    judge.notes = {"labels": "of other images"}
+    judge.save(tmp_path / "judge.safetensors")
+    with pytest.warns(UserWarning, match="trained on other images or labels"):
+        DisMix.load(toy_run, pool=8, judged=0.5, judge=tmp_path / "judge.safetensors")
+    with pytest.warns(UserWarning, match="trained on other images or labels"):
+        DisMix.load(toy_run, pool=8, judged=0.5, judge=judge)

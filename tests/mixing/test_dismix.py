@@ -360,7 +360,7 @@ def test_mistakes_are_one_line(toy_run, tmp_path):
     for given in (rows, None):
         with pytest.raises(DisMixError, match="mean has 3 numbers for images of 1 channels"):
             coloured(images, target.hard, rows=given)
-    with pytest.raises(DisMixError, match=r"flips is 0\.5; give two chances"):
+    with pytest.raises(DisMixError, match=r"'flips': is \(0\.5,\); give two chances"):
         DisMix.load(toy_run, flips=0.5)
     for wrong, said in (
         ({"pool": 2.5}, "'pool': 2.5 is no whole number"),

@@ -108,6 +108,20 @@ def test_gradient_checkpointing_that_goes_past_a_layer_is_told(kind):
         step()
 
 
+@pytest.mark.parametrize("kind", [ManifoldMixup, AlignMixup])
+def test_a_copy_leaves_the_hook_of_the_original(kind):
+    model, images = net().train(), pictures()
+    options = {"include_input": False} if kind is ManifoldMixup else {"p_input": 0.0}
+    outputs = []
+    for copied in (False, True):
+        mix = kind(4, p=1.0, model=model, seed=3, **options)
+        made, _ = mix(images, torch.arange(len(images)) % 4)
+        if copied:
+            copy.deepcopy(mix)
+        outputs.append(model(made).detach())
+    assert torch.equal(*outputs)
+
+
 def test_evaluation_is_never_mixed():
     model, images = net(), pictures()
     plain = model.eval()(images)

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -206,3 +207,18 @@ def test_processes_of_one_training_draw_differently(monkeypatch):
 def test_the_list_of_mixers_needs_no_torch():
     code = "import sys; from dismix.mixing import MIXERS; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code + "; print(len(MIXERS))"], check=True)
+
+
+def test_a_rule_may_return_numpy_or_a_list():
+    images, labels, order = torch.rand(4, 3, 8, 8), torch.tensor([0, 1, 2, 0]), [1, 0, 3, 2]
+    made = [
+        Mixup(3, p=1.0, pairing=lambda target, rng, found=found: found)(images, labels)[0]
+        for found in (torch.tensor(order), order, np.array(order))
+    ]
+    assert torch.equal(made[0], made[1])
+    assert torch.equal(made[0], made[2])
+
+
+def test_a_gap_below_zero_is_refused():
+    with pytest.raises(DisMixError, match="max_gap is -1; give 0 or more"):
+        Mixup(3, pairing="near:-1")

@@ -14,7 +14,9 @@ from dismix.labels import OrdinalTarget
 from dismix.mixing.cutmix import CutMix, box_share, centred_boxes, inside_boxes
 from dismix.mixing.mixup import Mixup
 from dismix.mixing.pairs import draw_beta
+from dismix.mixing.registry import create_mixer
 from dismix.mixing.resizemix import ResizeMix, shrunk_nearest
+from dismix.mixing.saliency import spectral_saliency
 
 import_torchvision()
 from torchvision.transforms import v2  # noqa: E402
@@ -205,3 +207,24 @@ print(len({step(images, torch.arange(4) % 3).sum().item() for _ in range(3)}))
 """
     found = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True)
     assert found.stdout.strip() == "3"
+
+
+def test_laws_of_any_kind_tell_how_many_ranks_there_are():
+    images, laws = torch.rand(2, 3, 8, 8), [[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
+    made = [Mixup(p=1.0)(images, given) for given in (torch.tensor(laws), np.array(laws), laws)]
+    for found in made[1:]:
+        assert torch.equal(found[1], made[0][1])
+    labels = torch.tensor([0, 2]).to(torch.uint16)
+    assert Mixup(3, p=1.0)(images, labels)[1].shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("comixup", {"part": 4.0}), ("guidedmixup", {"blur": 7.0}), ("puzzlemix", {"blocks": 4})],
+)
+def test_whole_numbers_may_be_written_with_a_point(name, options):
+    images = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    mix = create_mixer(name, 3, p=1.0, saliency_fn=spectral_saliency, **options)
+    assert mix(images, torch.tensor([0, 1, 2, 0]))[0].shape == images.shape
+    with pytest.raises(DisMixError, match="nan is no whole number"):
+        create_mixer("comixup", 3, part=float("nan"))

@@ -260,7 +260,7 @@ def test_ratio_follows_the_draw():
 
 
 def test_pixels_of_another_range_warn_once():
-    images = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0)) * 9
+    images = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     mix = PuzzleMix(3, p=1.0, saliency_fn=spectral_saliency, mean=0.0, std=1.0)
     labels = torch.tensor([0, 1, 2, 0])
     with pytest.warns(UserWarning, match="mean and std"):
@@ -268,6 +268,14 @@ def test_pixels_of_another_range_warn_once():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         mix(images, labels)
+
+
+def test_pixels_of_0_to_255_are_refused():
+    images = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0)) * 255
+    with pytest.raises(DisMixError, match="far outside of"):
+        PuzzleMix(3, p=1.0, saliency_fn=spectral_saliency)(images, torch.tensor([0, 1, 2, 0]))
+    with pytest.raises(DisMixError, match=r"std is 0\.0; give numbers above 0"):
+        PuzzleMix(3, std=0.0)
 
 
 def test_without_a_model_it_says_what_is_missing():

@@ -20,6 +20,12 @@ FORMS: dict[str, dict[str, Any]] = {
     "single": {"codebooks": "single"},
     "shared": {"projections": "shared"},
     "unconditioned": {"conditioned": False},
+    "odd_start": {
+        "rank_only": True,
+        "null_label": "predicted",
+        "ordinal_grid": 1,
+        "nonordinal_codes": 300,
+    },
     "many_codes": {"nonordinal_codes": 70000, "ordinal_codes": 300},
 }
 

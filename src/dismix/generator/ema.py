@@ -6,6 +6,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from dismix.modes import evaluating
+
 
 class AveragedWeights:
     """Exponential moving average of a module's parameters.
@@ -46,14 +48,12 @@ class AveragedWeights:
     def applied(self) -> Iterator[None]:
         """Give the module the averaged weights inside the block, in evaluation mode."""
         kept = {name: t.detach().clone() for name, t in self.followed().items()}
-        training = self.module.training
         self._put(self.tensors)
-        self.module.eval()
         try:
-            yield
+            with evaluating(self.module):
+                yield
         finally:
             self._put(kept)
-            self.module.train(training)
 
     @torch.no_grad()
     def _put(self, tensors: dict[str, Tensor]) -> None:

@@ -29,6 +29,7 @@ from dismix.generator.perceptual import WEIGHTS, vgg16_features
 from dismix.generator.saving import DIGEST_KEY, digest, fill, load_tensors
 from dismix.generator.seeding import seeded
 from dismix.generator.weights import load_weights, require_weights
+from dismix.labels import OrdinalTarget
 from dismix.progress import Progress
 
 JudgeKind = Literal["conv", "vgg16"]
@@ -109,6 +110,21 @@ class Judge(nn.Module):
                 f"the judge reads {self.num_ranks} ranks, the data have {num_ranks}",
                 file=file,
                 cure="give the judge of these data, or none to train one",
+            )
+
+    def warn_of_others(self, target: OrdinalTarget, file: str | Path | None = None) -> None:
+        """Warn where it knows that it learned other images or labels.
+
+        Args:
+            target: Of the training images at hand.
+            file: Where it was read from.
+        """
+        if self.notes.get("labels") not in (None, _labels(target)):
+            where = "" if file is None else f"{file}: "
+            warnings.warn(
+                f"{where}this judge was trained on other images or labels than the training split"
+                " here; it may have seen those that are held out, or never any like them",
+                stacklevel=4,
             )
 
     @torch.no_grad()
@@ -207,7 +223,12 @@ def train_judge(
     small = kind == "conv"
     with seeded(seed, device):
         judge = Judge(train.target.num_ranks, kind, weights=weights).to(device)
-    judge.notes = {"epochs": epochs, "seed": seed, "images": len(train), "labels": _labels(train)}
+    judge.notes = {
+        "epochs": epochs,
+        "seed": seed,
+        "images": len(train),
+        "labels": _labels(train.target),
+    }
     batches = Batches(
         train.source, train.target, batch_size or (50 if small else 64), seed=seed,
         equalize=train.equalize, device=device,
@@ -245,12 +266,7 @@ def ready_judge(
     if file is not None and Path(file).is_file():
         known = Judge.load(file, device)
         known.require_ranks(train.target.num_ranks, file)
-        if known.notes.get("labels") not in (None, _labels(train)):
-            warnings.warn(
-                f"{file}: this judge was trained on other images or labels than the training split"
-                " here; it may have seen those that are held out, or never any like them",
-                stacklevel=3,
-            )
+        known.warn_of_others(train.target, file)
         return known
     # The guide has the training's seed; a judge must not be its twin.
     judge = train_judge(
@@ -262,9 +278,9 @@ def ready_judge(
     return judge
 
 
-def _labels(train: SplitImages) -> str:
+def _labels(target: OrdinalTarget) -> str:
     """Return a short digest of the training labels, by which a judge knows its data again."""
-    return digest({"probs": train.target.probs.cpu()})[:16]
+    return digest({"probs": target.probs.cpu()})[:16]
 
 
 def _learn(

@@ -18,6 +18,7 @@ from dismix.generator.guide import Guide
 from dismix.generator.model import Generator
 from dismix.generator.pretrained import load_pretrained, widen_post_quant
 from dismix.generator.trunk import ConvTrunk, Lite0Trunk, start_lite0
+from dismix.modes import evaluating
 
 
 @torch.no_grad()
@@ -72,8 +73,18 @@ def start_from_data(
         >>> start_from_data(model, images, None, torch.Generator().manual_seed(0))
         {'quantize': 64, 'quantize_ordinal': 128}
     """
-    was_training = model.training
-    model.eval()
+    with evaluating(model):
+        return _started(model, images, levels, rng, nonordinal=nonordinal)
+
+
+def _started(
+    model: Generator,
+    images: Tensor,
+    levels: Tensor | None,
+    rng: torch.Generator,
+    *,
+    nonordinal: bool,
+) -> dict[str, int]:
     features = model.encoder(images)
     if nonordinal:
         standardise(model.quant_conv, features)
@@ -92,7 +103,6 @@ def start_from_data(
         if codebook is not None and wanted:
             codebook.usage.reset()
             filled[name] = codebook.revive(queries, rng)
-    model.train(was_training)
     return filled
 
 

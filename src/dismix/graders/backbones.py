@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from dismix.errors import DisMixError
 from dismix.generator.weights import find_weights, load_weights, weight_folders
+from dismix.modes import evaluating
 from dismix.registry import near_names
 
 TINY = "tiny"
@@ -234,16 +235,15 @@ def _load_trunk(trunk: nn.Module, state: Mapping[str, Tensor], name: str, file: 
 def _probed(trunk: nn.Module, settings: Mapping[str, Any], name: str) -> tuple[int, bool]:
     """Return the number of features and whether none is negative, seen on noise."""
     own, problem = int(settings["input_size"][-1]), "no map"
-    mode, rng = trunk.training, torch.Generator().manual_seed(0)
+    rng = torch.Generator().manual_seed(0)
     # Some networks need more pixels than a quick look gives them.
     for side in (own,) if settings.get("fixed_input_size") else (64, own):
         try:
-            features = trunk.eval()(torch.randn(1, 3, side, side, generator=rng))
+            with evaluating(trunk):
+                features = trunk(torch.randn(1, 3, side, side, generator=rng))
         except (RuntimeError, ValueError, AttributeError, AssertionError) as error:
             problem = str(error).splitlines()[0]
             continue
-        finally:
-            trunk.train(mode)
         if isinstance(features, Tensor) and features.ndim == 4:
             return features.shape[1], bool(features.min() >= 0)
     raise DisMixError(

@@ -24,6 +24,7 @@ from dismix.graders.cut_points import nearest_cuts
 from dismix.graders.grades import Grades, expected_rank
 from dismix.graders.weighting import combine_weights, weighted_mean, without_ignored
 from dismix.labels import OrdinalTarget
+from dismix.modes import evaluating
 from dismix.registry import near_names
 
 __all__ = [
@@ -184,12 +185,8 @@ class Grader(nn.Module, ABC):
                 equalised if they were in training; `dismix.graders.predict` does all that
                 from files.
         """
-        mode = self.training
-        self.eval()
-        try:
+        with evaluating(self):
             return self.grade(to_unit(images))
-        finally:
-            self.train(mode)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return probabilities (B, C)."""

@@ -13,6 +13,7 @@ from dismix.graders.base import Grader
 from dismix.graders.registry import GRADERS
 from dismix.graders.settings import TrainSettings, usual_batch
 from dismix.labels import OrdinalTarget
+from dismix.modes import evaluating
 
 #: Trainings of fewer steps have hardly left their start.
 FEW_STEPS = 100
@@ -104,10 +105,11 @@ def steps_note(
 @torch.no_grad()
 def _check_size(grader: Grader, settings: TrainSettings) -> None:
     """Show the backbone one picture: some take a single size, and small ones vanish in pooling."""
-    mode, size = grader.training, settings.size
-    grader.eval()
+    size = settings.size
+    shown = torch.zeros(1, 3, size, size, device=grader.device)
     try:
-        features = grader.backbone.forward_map(torch.zeros(1, 3, size, size, device=grader.device))
+        with evaluating(grader):
+            features = grader.backbone.forward_map(shown)
         if min(features.shape[2:]) < 1:
             raise RuntimeError("nothing is left of the picture")
     except (RuntimeError, AssertionError, ValueError) as error:
@@ -116,8 +118,6 @@ def _check_size(grader: Grader, settings: TrainSettings) -> None:
             f"'{settings.backbone}' cannot read images of {size} px ({reason})",
             cure="choose the --size it was made for, often 224, or another --backbone",
         ) from error
-    finally:
-        grader.train(mode)
 
 
 def _check_grades(target: OrdinalTarget, manifest: Manifest, allow_missing: bool) -> None:

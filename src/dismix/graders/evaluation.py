@@ -11,6 +11,7 @@ from dismix.graders.base import Grader, Grades
 from dismix.graders.metrics import grade_metrics, ranked_probability_score
 from dismix.labels import OrdinalTarget
 from dismix.layout import lay_out
+from dismix.modes import evaluating
 
 
 def clean_batches(
@@ -85,6 +86,8 @@ def fit_reference(
 ) -> None:
     """Give a grader the clean training images, and validation images to choose settings on.
 
+    Clean are those that were not mixed, or all where every one was.
+
     Args:
         grader: Any grader.
         train: N training images.
@@ -94,10 +97,11 @@ def fit_reference(
     """
     if not grader.uses_reference:
         return
-    mode, device = grader.training, grader.device
-    grader.eval()
+    device = grader.device
     chosen = None if val is None else clean_batches(val, device, batch_size)
-    counts = None if weights is None else weights.cpu().nonzero().flatten()
-    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-        grader.fit_reference(clean_batches(train, device, batch_size, counts), chosen)
-    grader.train(mode)
+    counting = torch.full((len(train),), True) if weights is None else weights.cpu() > 0
+    clean = counting & train.target.clean.cpu()
+    rows = (clean if bool(clean.any()) else counting).nonzero().flatten()
+    precise = torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
+    with evaluating(grader), precise:
+        grader.fit_reference(clean_batches(train, device, batch_size, rows), chosen)

@@ -135,8 +135,8 @@ class DecisionDecoder(nn.Module):
             many = tokens.unsqueeze(1).expand(-1, count, -1, -1).flatten(0, 1)
             logits = head(self._decode(steps.to(tokens.dtype), many)[:, -1])
             inside = tree.below(level)
-            shares = tree.read_shares(logits.unflatten(0, (-1, count)), level) * inside
-            shares = shares / shares.sum(-1, keepdim=True).clamp_min(1e-12)
+            told = tree.read_log_shares(logits.unflatten(0, (-1, count)), level)
+            shares = told.masked_fill(inside == 0, -torch.inf).softmax(-1)
             law = (law.unsqueeze(-1) * shares).sum(1)
             if level + 1 < tree.depth:
                 parent = inside.argmax(0)

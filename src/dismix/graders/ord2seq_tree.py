@@ -93,9 +93,15 @@ class Tree(nn.Module):
             >>> Tree(3).read_shares(torch.tensor([[2.0, 2.0, -2.0]]), 0)
             tensor([[0.8808, 0.1192]])
         """
+        return self.read_log_shares(logits, level).exp()
+
+    def read_log_shares(self, logits: Tensor, level: int) -> Tensor:
+        """Return the logarithms of `read_shares`, finite also where all answers are next to 0."""
         members = self.members(level)
         with full_precision(logits):
-            return logits.float().sigmoid() @ (members / members.sum(1, keepdim=True)).T
+            answers = F.logsigmoid(logits.float()).unsqueeze(-2)
+            inside = answers.masked_fill(members == 0, -torch.inf)
+            return inside.logsumexp(-1) - members.sum(1).log()
 
     def below(self, level: int) -> Tensor:
         """Return which groups (P, G) of a level lie in those of the level before, 0 or 1."""

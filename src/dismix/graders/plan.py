@@ -91,7 +91,8 @@ def _groups(
     found: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in grader.named_parameters():
         if parameter.requires_grad:
-            scale = _longest(stage.lr_scale, name) or 1.0
+            found_scale = _longest(stage.lr_scale, name)
+            scale = 1.0 if found_scale is None else found_scale
             if travel := _longest(stage.travel, name):
                 # A step of Adam is about as long as its learning rate.
                 scale = travel / (steps * _mean_rate(settings, stage))

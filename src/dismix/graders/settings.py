@@ -202,7 +202,7 @@ def typed(name: str, value: Any, hint: Any) -> Any:
     """
     kinds = get_args(hint) if _is_union(hint) else (hint,)
     if not isinstance(value, str):
-        return tuple(value) if isinstance(value, list) else value
+        return _fitting(name, value, kinds)
     words: list[str] = []
     for kind in kinds:
         if get_origin(kind) is Literal:
@@ -220,6 +220,18 @@ def typed(name: str, value: Any, hint: Any) -> Any:
         else:
             words.append(_WORDS.get(kind, "none"))
     raise DisMixError(f"'{value}' does not fit", column=name, cure="give " + " or ".join(words))
+
+
+def _fitting(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
+    """Return what is no text as a field takes it: 3.0 as 3 where it counts, 3 as (3,) in a list."""
+    lists = [kind for kind in kinds if get_origin(kind) is tuple]
+    if lists:
+        items = value if isinstance(value, list | tuple) else [value]
+        return tuple(_fitting(name, item, get_args(lists[0])[:1]) for item in items)
+    whole = int in kinds and float not in kinds and isinstance(value, float)
+    if whole and not value.is_integer():
+        raise DisMixError(f"'{value:g}' does not fit", column=name, cure="give a whole number")
+    return int(value) if whole else value
 
 
 _NOTHING = object()

@@ -57,7 +57,9 @@ class SordLoss(nn.Module):
     ) -> Tensor:
         """Return the loss of logits (B, C) against labels (B,), laws (B, C) or a target."""
         law = OrdinalTarget.coerce(target, self.num_ranks).probs
-        return soft_cross_entropy(logits, law @ self.blur.to(law), weights)
+        # Not a matrix product: autocast would round labels.
+        blurred = (law.unsqueeze(-1) * self.blur.to(law)).sum(1)
+        return soft_cross_entropy(logits, blurred, weights)
 
 
 @dataclass(frozen=True)

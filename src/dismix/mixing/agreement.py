@@ -124,7 +124,7 @@ def reads_mixes(options: Mapping[str, Any]) -> bool:
 def load_agreement(
     judge: str | Path | Judge | None,
     run: str | Path | None,
-    num_ranks: int,
+    target: OrdinalTarget,
     *,
     keep: float = 1.0,
     judged: float = 0.0,
@@ -134,12 +134,13 @@ def load_agreement(
     Args:
         judge: A judge or its file; None takes the run's.
         run: Run folder of the generator.
-        num_ranks: C of the generator.
+        target: Of the training images that are mixed; warns of a judge that learned others.
         keep: See `Agreement`.
         judged: See `Agreement`.
     """
     if isinstance(judge, Judge):
-        judge.require_ranks(num_ranks)
+        judge.require_ranks(target.num_ranks)
+        judge.warn_of_others(target)
         return Agreement(judge, keep, judged)
     file = judge or (None if run is None else Path(run) / JUDGE_FILE)
     if file is None or not Path(file).is_file():
@@ -149,5 +150,6 @@ def load_agreement(
             cure=f"dismix mix quality RUN -o quality.html --judge RUN/{JUDGE_FILE} trains one",
         )
     found = Judge.load(file)
-    found.require_ranks(num_ranks, file)
+    found.require_ranks(target.num_ranks, file)
+    found.warn_of_others(target, file)
     return Agreement(found, keep, judged)

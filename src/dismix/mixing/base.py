@@ -251,7 +251,9 @@ class Mixer(OwnStream, ABC):
         require_channels_first(images, self.channels)
         target = OrdinalTarget.coerce(targets, self._ranks_of(targets))
         if len(target) != len(images):
-            raise DisMixError(f"{len(images)} images came with {len(target)} targets")
+            raise DisMixError(
+                f"{len(images)} images came with {len(target)} targets", cure="give one an image"
+            )
         return target.to(images.device)
 
     def _ranks_of(self, targets: Targets) -> int:
@@ -259,8 +261,9 @@ class Mixer(OwnStream, ABC):
             return self.num_ranks
         if isinstance(targets, OrdinalTarget):
             return targets.num_ranks
-        if isinstance(targets, Tensor) and targets.ndim == 2:
-            return targets.shape[1]
+        shape = torch.as_tensor(targets).shape
+        if len(shape) == 2:
+            return shape[1]
         raise DisMixError(
             "whole-number labels do not tell how many ranks there are", cure="give num_ranks"
         )
@@ -270,12 +273,14 @@ class Mixer(OwnStream, ABC):
 def _undisturbed(mixer: Mixer, images: Tensor, target: OrdinalTarget) -> Draws:
     # A compiled training step would trace the generator's state into a constant.
     mixer.part_streams()
-    return mixer.draw(images, target)
+    # Draws are the CPU's, whatever the user's default device is.
+    with torch.device("cpu"):
+        return mixer.draw(images, target)
 
 
 def _check_settings(num_ranks: int | None, p: float, p_mode: str) -> None:
     if num_ranks is not None and num_ranks < 2:
-        raise DisMixError(f"num_ranks must be at least 2, got {num_ranks}")
+        raise DisMixError(f"num_ranks is {num_ranks}", cure="give 2 or more")
     if not 0 <= p <= 1:
         raise DisMixError(f"p must lie within [0, 1], got {p}", cure="p is the share of mixes")
     if p_mode not in ("sample", "batch"):

@@ -125,8 +125,7 @@ class DisMix(Mixer):
         compiled: bool = False,
         **options: Any,
     ) -> None:
-        if not isinstance(flips, Sequence) or len(flips) != 2:
-            raise DisMixError(f"flips is {flips!r}", cure="give two chances, as (0.5, 0.5)")
+        _check_turning(flips, max_degrees)
         asked = {"keep": keep, "judged": judged}
         if reads_mixes(asked) and not pool:
             raise DisMixError(
@@ -149,7 +148,7 @@ class DisMix(Mixer):
         # Within a list, so that the generator stays out of state_dict and of the optimizer.
         chooser = None
         if reads_mixes(asked):
-            chooser = load_agreement(judge, engine.run, engine.num_ranks, **asked)
+            chooser = load_agreement(judge, engine.run, engine.store.target, **asked)
         self._maker = [MixMaker(engine, settings, chooser)]
         self.turn, self.flips, self.max_degrees = turn, flips, max_degrees
         self.norm = Normalisation(mean, std)
@@ -169,8 +168,7 @@ class DisMix(Mixer):
         """
         from dismix.mixing.registry import check_options
 
-        check_options(cls.method, options)
-        return cls(run=run, **options)
+        return cls(run=run, **check_options(cls.method, options))
 
     @property
     def engine(self) -> MixEngine:
@@ -214,7 +212,10 @@ class DisMix(Mixer):
         if rows is not None:
             rows = torch.as_tensor(rows)
             if rows.shape != (len(images),):
-                raise DisMixError(f"rows must be ({len(images)},), got {tuple(rows.shape)}")
+                raise DisMixError(
+                    f"rows must be ({len(images)},), got {tuple(rows.shape)}",
+                    cure="give the position of each image in the training split",
+                )
             # The pool brings its own anchors: asking a GPU for rows would make it wait.
             rows = None if self.pool_size else rows.cpu().long()
         if rows is not None:
@@ -373,6 +374,15 @@ class DisMix(Mixer):
             f"num_ranks={self.num_ranks}, p={self.p:g}, policies={', '.join(self.maker.policies)},"
             f" stored={len(self.engine.store)}{pool}"
         )
+
+
+def _check_turning(flips: Any, max_degrees: float) -> None:
+    """Refuse what is no chance and no angle before the first batch."""
+    numbers = isinstance(flips, Sequence) and all(isinstance(x, int | float) for x in flips)
+    if not numbers or len(flips) != 2 or not all(0 <= x <= 1 for x in flips):
+        raise DisMixError(f"is {flips!r}", column="flips", cure="give two chances, as (0.5, 0.5)")
+    if not max_degrees >= 0:
+        raise DisMixError(f"is {max_degrees}", column="max_degrees", cure="give 0 or more")
 
 
 def _same_ranks(num_ranks: int | None, engine: MixEngine) -> int:

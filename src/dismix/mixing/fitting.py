@@ -3,14 +3,17 @@
 import math
 import warnings
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from dismix.errors import DisMixError
-from dismix.generator.model import Generator
 from dismix.transfer import onto
+
+if TYPE_CHECKING:
+    from dismix.generator.model import Generator
 
 #: Pixels beyond this, and beyond so many times what black and white become, are an error: 0 to 255
 #: among [-1, 1] or ImageNet's normalisation, say.
@@ -39,7 +42,7 @@ class Normalisation:
         self.own = bool((self.mean == 0.5).all() and (self.std == 0.5).all())
         self._looked = False
 
-    def for_generator(self, images: Tensor, model: Generator) -> Tensor:
+    def for_generator(self, images: Tensor, model: "Generator") -> Tensor:
         """Return images as the generator takes them: [-1, 1], its size, its channels.
 
         Args:

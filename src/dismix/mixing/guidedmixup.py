@@ -106,7 +106,10 @@ class GuidedMixup(PairMixer):
         if saliency not in ("sr", "grad"):
             raise DisMixError(f"unknown saliency '{saliency}'", cure="choose sr or grad")
         if blur < 1 or blur % 2 == 0 or distance_size < 1:
-            raise DisMixError(f"blur must be odd and distance_size positive, got {blur}")
+            raise DisMixError(
+                f"blur is {blur} and distance_size {distance_size}",
+                cure="give an odd blur and a distance_size above 0",
+            )
         if clean_lam > 0 and saliency == "sr":
             raise DisMixError(
                 "the spectral residual looks at no loss", column="clean_lam",

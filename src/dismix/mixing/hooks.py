@@ -160,8 +160,8 @@ class HiddenMixer(RowMixer):
         return super().forward(*args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
-        self.disarm()
-        return super().__getstate__()
+        # A copy has no hook in the model; this one keeps its own.
+        return {**super().__getstate__(), "_armed": []}
 
 
 def blend_rows(features: Tensor, draws: Draws, lam: Tensor, other: Tensor) -> Tensor:

@@ -56,7 +56,7 @@ class MixInfo:
         batch, device = len(target), target.probs.device
         return cls(
             method,
-            torch.ones(batch, device=device),
+            torch.ones(batch, dtype=torch.float32, device=device),
             torch.arange(batch, device=device),
             torch.zeros(batch, dtype=torch.bool, device=device),
             target,

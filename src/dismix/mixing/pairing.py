@@ -131,6 +131,10 @@ class NearPairing:
 
     max_gap: int = 1
 
+    def __post_init__(self) -> None:
+        if self.max_gap < 0:
+            raise DisMixError(f"max_gap is {self.max_gap}", cure="give 0 or more")
+
     def __call__(self, target: OrdinalTarget, generator: torch.Generator) -> Partners:
         """Return the partners of a batch."""
         hard = target.hard.cpu()
@@ -201,7 +205,8 @@ def find_partners(rule: PairingRule, target: OrdinalTarget, generator: torch.Gen
     """Apply a rule and check what it returns, which may come from a user's function."""
     found = rule(target, generator)
     if not isinstance(found, Partners):
-        found = Partners(found.long().cpu(), torch.zeros(len(found), dtype=torch.bool))
+        index = torch.as_tensor(found).long().cpu()
+        found = Partners(index, torch.zeros(len(index), dtype=torch.bool))
     inside = (found.index >= 0) & (found.index < max(len(target), 1))
     if found.index.shape != (len(target),) or not bool(inside.all()):
         raise DisMixError(

@@ -222,16 +222,17 @@ class _Kept:
                 file=folder,
                 cure="choose another pool_dir with enough space",
             ) from error
-        self.made = Pooled(made.images[:0], made.probs, made.fell_back)
+        # A copy: a view would keep the pictures on the device.
+        self.made = Pooled(made.images[:0].clone(), made.probs, made.fell_back)
 
     def pick(self, rows: Tensor) -> Pooled:
+        if self.made.probs.device.type == "cuda":
+            # Made on another stream: its memory must outlive what this one still reads.
+            for tensor in (self.made.images, self.made.probs):
+                tensor.record_stream(torch.cuda.current_stream(self.device))
         if self.file is not None:
             images = torch.from_numpy(self.file[rows.numpy()])
             where = onto(rows, self.made.probs.device)
             probs, fell_back = self.made.probs[where], self.made.fell_back[rows]
             return Pooled(images.to(self.device), probs, fell_back)
-        if self.device.type == "cuda":
-            # Made on another stream: its memory must outlive what this one still reads.
-            for tensor in (self.made.images, self.made.probs):
-                tensor.record_stream(torch.cuda.current_stream(self.device))
         return self.made[rows]

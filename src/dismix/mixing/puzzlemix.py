@@ -11,7 +11,6 @@ pair instead of one for the batch; saliency is computed only for the images that
 adversarial option is left out.
 """
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
@@ -24,6 +23,7 @@ from torch import Tensor
 from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
 from dismix.mixing.base import Draws, ModelAccess
+from dismix.mixing.fitting import Normalisation
 from dismix.mixing.graph_cut import solve_exactly
 from dismix.mixing.grid_energy import GridEnergy
 from dismix.mixing.message_passing import solve_nearly
@@ -173,11 +173,10 @@ class PuzzleMix(PairMixer):
         if solver not in ("auto", "exact", "bp"):
             raise DisMixError(f"unknown solver '{solver}'", cure="choose auto, exact or bp")
         if not blocks or min(blocks) < 2:
-            raise DisMixError(f"blocks must be numbers from 2 on, got {tuple(blocks)}")
+            raise DisMixError(f"is {tuple(blocks)}", column="blocks", cure="give numbers from 2 on")
         self.alpha, self.blocks, self.transport, self.t_eps = alpha, tuple(blocks), transport, t_eps
-        self.mean, self.std, self.solver = _per_channel(mean), _per_channel(std), solver
+        self.norm, self.solver = Normalisation(mean, std), solver
         self.clean_lam, self.weights = clean_lam, weights_of(PuzzleWeights, weights)
-        self._checked_edges = False
 
     def draw_lam(self, count: int) -> Tensor:
         """Draw from the Beta law."""
@@ -188,7 +187,8 @@ class PuzzleMix(PairMixer):
         fitting = [n for n in self.blocks if n <= min(images.shape[-2:])]
         if not fitting:
             raise DisMixError(
-                f"images of {tuple(images.shape[-2:])} pixels hold no {min(self.blocks)} blocks"
+                f"images of {tuple(images.shape[-2:])} pixels hold no {min(self.blocks)} blocks",
+                cure="give larger images, or fewer blocks",
             )
         chosen = int(torch.randint(len(fitting), (1,), generator=self.generator))
         return PuzzleDraws(**vars(draws), side=fitting[chosen])
@@ -226,11 +226,11 @@ class PuzzleMix(PairMixer):
         self, saliency: tuple[Tensor, Tensor], pictures: tuple[Tensor, Tensor], draws: PuzzleDraws
     ) -> Tensor:
         """Return masks (M, n, n), the weight of the image in each block."""
-        pixels = [_unit(x.float(), self.mean, self.std) for x in pictures]
+        pixels = [self.norm.unit(x) for x in pictures]
         borders = border_costs(pixels[0], pixels[1], draws.side, self.weights.neigh_size)
         lam = onto(draws.lam, saliency[0].device)
         energy = puzzle_energy(saliency, borders, lam, self.weights)
-        self._check(energy)
+        # Rounding may leave edges a little below 0, which no solver takes.
         energy = GridEnergy(energy.unary, energy.down.clamp_min(0), energy.right.clamp_min(0))
         gpu = energy.unary.device.type != "cpu"
         exact = self.solver == "exact" or (self.solver == "auto" and not gpu)
@@ -241,35 +241,6 @@ class PuzzleMix(PairMixer):
         side = saliency.shape[-1]
         source = assign(saliency.flatten(1), wanted.flatten(1), side, self.t_eps)
         return move_blocks(images, source, side)
-
-    def _check(self, energy: GridEnergy) -> None:
-        # Once: on a GPU looking at the numbers means waiting for it.
-        if self._checked_edges:
-            return
-        self._checked_edges = True
-        if bool((energy.down < -1e-9).any() | (energy.right < -1e-9).any()):
-            warnings.warn(
-                "PuzzleMix: pixels lie outside [0, 1] after undoing mean and std, so the"
-                " smoothness of borders is cut off; give the mean and std of your normalisation",
-                stacklevel=2,
-            )
-
-
-def _per_channel(value: float | Sequence[float]) -> tuple[float, ...]:
-    return (float(value),) if isinstance(value, int | float) else tuple(float(v) for v in value)
-
-
-def _unit(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
-    if len(mean) == len(std) == 1:
-        return images * std[0] + mean[0]
-    if not {len(mean), len(std)} <= {1, images.shape[1]}:
-        raise DisMixError(
-            f"mean and std have {len(mean)} and {len(std)} numbers for images of"
-            f" {images.shape[1]} channels",
-            cure="give one number, or one a channel",
-        )
-    scale, shift = (onto(torch.tensor(v), images.device).view(1, -1, 1, 1) for v in (std, mean))
-    return images * scale + shift
 
 
 def _padded(x: Tensor, pad: tuple[int, int, int, int]) -> Tensor:

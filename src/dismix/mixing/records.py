@@ -126,7 +126,8 @@ def read_records(model: Generator, raw: Tensor) -> Sources:
     assert kind.fields is not None
     for name in kind.names:
         field, start = kind.fields[name][:2]
-        piece = raw[:, start : start + field.itemsize].contiguous()
+        # A copy even of a single record, which may begin where no wider number can.
+        piece = raw[:, start : start + field.itemsize].clone(memory_format=torch.contiguous_format)
         parts[name] = _values(piece, field.base).view(len(raw), *field.shape)
     nonordinal = model.quantize.lookup(parts["nonordinal"])
     if model.quantize_ordinal is None:

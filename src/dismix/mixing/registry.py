@@ -124,8 +124,7 @@ def create_mixer(name: str, num_ranks: int | None = None, **options: Any) -> "Mi
         >>> create_mixer("mixup", 5, alpha=0.4).p
         0.5
     """
-    check_options(name, options)
-    kind = MIXERS[name].load()
+    kind, options = MIXERS[name].load(), check_options(name, options)
     try:
         return kind(num_ranks, **options)
     except (TypeError, ValueError) as error:
@@ -135,31 +134,47 @@ def create_mixer(name: str, num_ranks: int | None = None, **options: Any) -> "Mi
         ) from error
 
 
-def check_options(name: str, options: Mapping[str, Any]) -> None:
-    """Raise for the first option that a mixer does not have, or whose value is no number there.
+def check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as a mixer takes them: 4.0 as 4 where it counts, one number as a list of one.
+
+    Raises:
+        DisMixError: An option that it does not have, or a value that is no number there.
 
     Example:
         >>> check_options("mixup", {"alpha": "much"})
         Traceback (most recent call last):
         dismix.errors.DisMixError: setting 'alpha': 'much' is no number; give one, such as 1.0
     """
-    known = _options(MIXERS[name].load())
+    known, found = _options(MIXERS[name].load()), dict(options)
     for option, value in options.items():
         if option not in known:
             raise DisMixError(
                 f"the mixer '{name}' has no option '{option}'", cure=near_names(option, [*known])
             )
         usual = known[option]
-        if isinstance(usual, bool) or not isinstance(usual, int | float):
-            continue
-        if isinstance(value, str):
-            raise DisMixError(
-                f"{value!r} is no number", column=option, cure=f"give one, such as {usual}"
-            )
-        if isinstance(usual, int) and isinstance(value, float) and value != int(value):
-            raise DisMixError(
-                f"{value:g} is no whole number", column=option, cure=f"give one, such as {usual}"
-            )
+        if isinstance(usual, tuple) and usual and isinstance(value, int | float | list | tuple):
+            values = value if isinstance(value, list | tuple) else [value]
+            found[option] = tuple(_number(option, each, usual[0]) for each in values)
+        else:
+            found[option] = _number(option, value, usual)
+    return found
+
+
+def _number(option: str, value: Any, usual: Any) -> Any:
+    """Return a value as a whole number where the usual one is; what is no number there raises."""
+    if isinstance(usual, bool) or not isinstance(usual, int | float):
+        return value
+    if isinstance(value, str):
+        raise DisMixError(
+            f"{value!r} is no number", column=option, cure=f"give one, such as {usual}"
+        )
+    if not isinstance(usual, int) or not isinstance(value, float):
+        return value
+    if not value.is_integer():
+        raise DisMixError(
+            f"{value:g} is no whole number", column=option, cure=f"give one, such as {usual}"
+        )
+    return int(value)
 
 
 def _options(kind: type) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
 from dismix.mixing.base import Draws, LossFn, ModelAccess
+from dismix.modes import evaluating
 from dismix.transfer import onto
 
 Precision = Literal["auto", "float32"]
@@ -67,19 +68,16 @@ def default_loss(model: nn.Module, images: Tensor, targets: Tensor | OrdinalTarg
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
     """Evaluate a model and put back its modes, buffers and ``requires_grad`` afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     learning = [p for p in model.parameters() if p.requires_grad]
-    model.eval()
     for parameter in learning:
         parameter.requires_grad_(False)
     try:
-        yield
+        with evaluating(model):
+            yield
     finally:
         for parameter in learning:
             parameter.requires_grad_(True)
-        for module, mode in modes:
-            module.training = mode
         with torch.no_grad():
             for buffer, before in buffers:
                 buffer.copy_(before)
@@ -190,7 +188,7 @@ def find_saliency(
     """
     shown = access.shown(target)
     if access.saliency_fn is not None:
-        maps = access.saliency_fn(images, shown)
+        maps = torch.as_tensor(access.saliency_fn(images, shown), device=images.device)
         expected = (len(images), *images.shape[-2:])
         if tuple(maps.shape) != expected:
             raise DisMixError(

@@ -50,7 +50,7 @@ class OrdinalPairSampler(torch.utils.data.Sampler[list[int]]):
         world_size: int | None = None,
     ) -> None:
         if batch_size < 2 or batch_size % 2:
-            raise DisMixError(f"batch_size must be even, got {batch_size}")
+            raise DisMixError(f"batch_size is {batch_size}", cure="give an even number")
         self.hard, self.batch_size, self.seed, self.epoch = target.hard.cpu(), batch_size, seed, 0
         self.rank, self.world_size = rank, world_size
         if rank is not None and world_size is not None:

@@ -94,7 +94,8 @@ class OwnStream(nn.Module):
     def reseed(self, *seeds: int) -> None:
         """Start the generator anew from some whole numbers."""
         self.generator.manual_seed(seed_of(seeds))
-        self._process = process_number()
+        if self._process is not None:
+            self._process = process_number()
 
     def part_streams(self) -> None:
         """Go on with a stream of this process's own where the present one is another's."""
