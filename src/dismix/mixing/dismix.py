@@ -13,8 +13,7 @@ Mixes made from stored codes are turned and flipped after decoding, as training 
 they come here; mixes of images that had to be encoded on the fly carry the caller's augmentation.
 """
 
-import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,16 +25,16 @@ from dismix.errors import DisMixError
 from dismix.generator.judge import Judge
 from dismix.labels import OrdinalTarget
 from dismix.mixing.agreement import load_agreement, reads_mixes
-from dismix.mixing.base import Draws, Mixer, ModelAccess, Targets
+from dismix.mixing.base import Draws, ModelAccess, Targets
 from dismix.mixing.details import DetailWith
-from dismix.mixing.dismix_draws import DisMixDraws, placed, turned
+from dismix.mixing.dismix_draws import DisMixDraws, laid_over, placed, turned
 from dismix.mixing.engine import MixEngine
 from dismix.mixing.fitting import Normalisation
 from dismix.mixing.info import Mixed, MixInfo
 from dismix.mixing.maker import MixMaker, MixSettings
 from dismix.mixing.policies import label_shares, mix_targets
 from dismix.mixing.policy_draws import draw_numbers
-from dismix.mixing.pool import MixPool, Pooled
+from dismix.mixing.pooled_mixer import PooledMixer
 from dismix.mixing.records import Sources
 from dismix.mixing.serving import PoolService
 from dismix.mixing.stored_ranks import StoredRanks
@@ -43,7 +42,7 @@ from dismix.mixing.uncompiled import uncompiled
 from dismix.transfer import onto
 
 
-class DisMix(Mixer):
+class DisMix(PooledMixer):
     """Order-aware mixing with a trained generator.
 
     Args:
@@ -68,6 +67,9 @@ class DisMix(Mixer):
             whatever the reach. 1 is the paper's.
         detail_with: Detail goes with the sources' look ("look") or with their part in the label
             ("rank").
+        blend: Largest share of the replaced image itself that is laid over a mix, as in Mixup, with
+            its label; the share is uniform up to it. 0 is the paper's. See
+            `dismix.mixing.dismix_draws.laid_over`.
         turn: Flip and rotate mixes made from stored codes.
         flips: Chances of horizontal and vertical flips.
         max_degrees: Rotations stay strictly below.
@@ -111,6 +113,7 @@ class DisMix(Mixer):
         alike: int = 1,
         reach: float = 1.0,
         detail_with: DetailWith = "look",
+        blend: float = 0.0,
         turn: bool = True,
         flips: tuple[float, float] = (0.5, 0.5),
         max_degrees: float = 20.0,
@@ -126,6 +129,8 @@ class DisMix(Mixer):
         **options: Any,
     ) -> None:
         _check_turning(flips, max_degrees)
+        if not 0 <= blend <= 1:
+            raise DisMixError(f"is {blend}", column="blend", cure="give a share from 0 to 1")
         asked = {"keep": keep, "judged": judged}
         if reads_mixes(asked) and not pool:
             raise DisMixError(
@@ -145,11 +150,11 @@ class DisMix(Mixer):
             policies=given, alpha=alpha, labels=labels, ranks=ranks, balanced=balanced,
             detail=detail, alike=alike, reach=reach, detail_with=detail_with,
         )  # fmt: skip
-        # Within a list, so that the generator stays out of state_dict and of the optimizer.
         chooser = None
         if reads_mixes(asked):
             chooser = load_agreement(judge, engine.run, engine.store.target, **asked)
         self._maker = [MixMaker(engine, settings, chooser)]
+        self.blend = blend
         self.turn, self.flips, self.max_degrees = turn, flips, max_degrees
         self.norm = Normalisation(mean, std)
         self.served = PoolService(pool, reuse, pool_dir, self._drawn_seed())
@@ -179,11 +184,6 @@ class DisMix(Mixer):
     def trained_on(self) -> frozenset[str]:
         """Digests of the images that the generator was trained on, as far as known."""
         return self.engine.trained_on
-
-    @property
-    def maker(self) -> MixMaker:
-        """What draws, pairs and labels."""
-        return self._maker[0]
 
     def __call__(self, images: Tensor, targets: Targets, **options: Any) -> Any:
         """Mix a batch, see :meth:`forward`."""
@@ -244,11 +244,13 @@ class DisMix(Mixer):
             )
             # Drawn all the same: what comes after does not depend on it.
             turns = turns if self._turning else None
+        own = self.blend * torch.rand(count, generator=self.generator) if self.blend else None
         outside = torch.full_like(rows, -1)
         if self.pool_size:
             pooled = self.pool(images.device).take(count)
+            share = torch.zeros(count) if own is None else own
             return DisMixDraws(
-                rows, outside, torch.zeros(count), pooled.fell_back, known, None, turns, pooled
+                rows, outside, share, pooled.fell_back, known, None, turns, pooled, own
             )
         # Already on the CPU, where pairs are found: no GPU waits for the comparison.
         given = target.hard.cpu()
@@ -259,8 +261,10 @@ class DisMix(Mixer):
         if self.maker.settings.ranks == "consensus":
             ranks = self.maker.known_ranks(ranks, known)
         choices = self.maker.choices(draw_numbers(count, self.generator), ranks, known)
+        share = label_shares(choices)
+        share = share if own is None else own + (1 - own) * share
         return DisMixDraws(
-            rows, outside, label_shares(choices), ~choices.adjacent, known, choices, turns, None
+            rows, outside, share, ~choices.adjacent, known, choices, turns, None, own
         )
 
     # A compiled training step would try to trace the store's files and the decoder.
@@ -281,7 +285,9 @@ class DisMix(Mixer):
             mixes = turned(mixes, draws.turns, draws.known >= 0)
         self.made += len(draws)
         self.fallbacks += int(draws.fell_back.sum())
-        return placed(self.method, images, target, draws, self.norm.restored(mixes, images), probs)
+        mixes = self.norm.restored(mixes, images)
+        mixes, probs = laid_over(images, target, draws, mixes, probs)
+        return placed(self.method, images, target, draws, mixes, probs)
 
     def _direct(
         self, images: Tensor, target: OrdinalTarget, draws: DisMixDraws
@@ -308,64 +314,6 @@ class DisMix(Mixer):
         stored = self.engine.stored(known[known >= 0], detail=detail)
         order = torch.argsort(torch.cat([(known >= 0).nonzero().flatten(), unknown]))
         return Sources.cat([stored, fresh])[onto(order, images.device)]
-
-    @property
-    def pool_size(self) -> int:
-        """Mixes of a block of the pool; 0 without one."""
-        return self.served.size
-
-    @property
-    def pool_seed(self) -> int:
-        """What decides the mixes of the pool."""
-        return self.served.seed
-
-    def pool(self, device: torch.device | str) -> MixPool:
-        """Return the rotating pool of this process, started on first use."""
-        device = torch.empty(0, device=device).device
-        if not self.served.runs_on(device):
-            # A block may be in the making, and the generator must not move under it.
-            self.served.close()
-            self.maker.to(device)
-        return self.served.on(device, self.pool_block)
-
-    def pool_block(
-        self, seed: int, block: int, stopped: Callable[[], bool] | None = None
-    ) -> Pooled:
-        """Make a block of the pool; it depends on seed, number and the settings alone."""
-        return self.maker.block(self.pool_size, [seed, block, 1], stopped)
-
-    def reseed(self, *seeds: int) -> None:
-        """Start the generator and the pool anew from some whole numbers."""
-        super().reseed(*seeds)
-        self.served.restart(self._drawn_seed())
-
-    def _drawn_seed(self) -> int:
-        return int(torch.randint(2**62, (), generator=self.generator))
-
-    def close(self) -> None:
-        """Stop the pool's background work."""
-        self.served.close()
-
-    def __enter__(self) -> "DisMix":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def get_extra_state(self) -> Tensor:
-        """Return the state of the generator and the place in the pool, as bytes."""
-        numbers = torch.tensor([self.served.seed, *self.served.place], dtype=torch.long)
-        return torch.cat([super().get_extra_state(), numbers.view(torch.uint8)])
-
-    def set_extra_state(self, state: Tensor) -> None:
-        """Go on where another mixer of the same settings was."""
-        super().set_extra_state(state[:-24])
-        seed, block, uses = state[-24:].cpu().clone().view(torch.long).tolist()
-        self.served.restart(seed, (block, uses))
-
-    def __getstate__(self) -> dict[str, Any]:
-        served = copy.copy(self.served)
-        return {**super().__getstate__(), "served": served, "_given_rows": None}
 
     def extra_repr(self) -> str:
         """Show the settings."""
