@@ -105,6 +105,19 @@ def majority_rank(probs: Tensor) -> Tensor:
     return nearest.int().argmax(-1)
 
 
+def two_point_law(rank: Tensor, num_ranks: int) -> Tensor:
+    """Return the laws (..., C) on the two neighbours of each rank, clipped to 0..C-1.
+
+    Example:
+        >>> two_point_law(torch.tensor([1.25, 7.0]), 4)
+        tensor([[0.0000, 0.7500, 0.2500, 0.0000],
+                [0.0000, 0.0000, 0.0000, 1.0000]])
+    """
+    ranks = torch.arange(num_ranks, device=rank.device)
+    inside = rank.float().clamp(0, num_ranks - 1)
+    return (1.0 - (inside.unsqueeze(-1) - ranks).abs()).clamp_min(0.0)
+
+
 @dataclass(frozen=True)
 class OrdinalTarget:
     """Targets of a batch: a law over the ranks for each image.
@@ -218,8 +231,7 @@ class OrdinalTarget:
         if rank.ndim != 1:
             raise DisMixError(f"ranks must be (B,), got {_shape(rank)}")
         _check_range(rank, num_ranks, "rank")
-        ranks = torch.arange(num_ranks, device=rank.device)
-        probs = (1.0 - (rank.unsqueeze(-1) - ranks).abs()).clamp_min(0.0)
+        probs = two_point_law(rank, num_ranks)
         return cls(probs, torch.ones(len(rank), dtype=torch.bool, device=rank.device))
 
     @classmethod

@@ -22,7 +22,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,6 +29,7 @@ from dismix.data.store import ImageStore
 from dismix.data.transforms import augment, draw_augment, equalize, to_unit
 from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
+from dismix.seeds import rng_of
 from dismix.transfer import onto
 
 
@@ -166,9 +166,7 @@ class Batches:
         return len(self._bounds)
 
     def __iter__(self) -> Iterator[Batch]:
-        seed = np.random.SeedSequence([self.seed, self.epoch]).generate_state(1, np.uint64)[0]
-        # Drawn on the CPU, where a seed means the same on every machine.
-        generator = torch.Generator().manual_seed(int(seed) >> 1)
+        generator = rng_of(self.seed, self.epoch)
         order = torch.arange(len(self.rows))
         if self.shuffle:
             order = torch.randperm(len(self.rows), generator=generator)

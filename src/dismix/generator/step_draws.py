@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from dismix.generator.guide import ViewDraws, draw_views
 from dismix.generator.heads import Perturbation
 from dismix.generator.model import Generator
+from dismix.seeds import rng_of
 from dismix.transfer import onto
 
 # Share of the mixes of z_n that are whole swaps, as the policy order_swap makes them.
@@ -160,5 +160,4 @@ def levels_of_ranks(ranks: Tensor, num_ranks: int) -> Tensor:
 
 def step_rng(seed: int, epoch: int, step: int) -> torch.Generator:
     """Return a generator whose stream belongs to one step of one run."""
-    state = np.random.SeedSequence([seed, epoch, step]).generate_state(1, np.uint64)
-    return torch.Generator().manual_seed(int(state[0]) >> 1)
+    return rng_of(seed, epoch, step)

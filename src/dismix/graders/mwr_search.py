@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from dismix.graders.mwr_loss import Windows, absolute_rank, relative_rank
-from dismix.labels import OrdinalTarget
+from dismix.labels import OrdinalTarget, two_point_law
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,7 @@ def search(
         following = windows.around(estimates[row, window].mean(-1))
         window = torch.where(seen[row, following], window, following)
     final = estimates[row, window]
-    ranks = torch.arange(len(windows.positions), device=features.device)
-    law = (1.0 - (final.unsqueeze(-1) - ranks).abs()).clamp_min(0.0).mean(1)
+    law = two_point_law(final, len(windows.positions)).mean(1)
     return Found(law, final.std(1, correction=0))
 
 

@@ -17,7 +17,7 @@ from dismix.graders.choices import bounded
 from dismix.graders.cross_entropy import soft_cross_entropy
 from dismix.graders.registry import Preset, register_grader
 from dismix.graders.rnc_loss import RnCLoss
-from dismix.labels import OrdinalTarget
+from dismix.labels import OrdinalTarget, two_point_law
 
 
 @dataclass(frozen=True)
@@ -98,16 +98,3 @@ class RnC(Grader):
         return Grades.from_probabilities(
             two_point_law(out.squeeze(-1), self.num_ranks), cuts=self.cuts
         )
-
-
-def two_point_law(rank: Tensor, num_ranks: int) -> Tensor:
-    """Return the laws (..., C) on the two neighbours of each rank, clipped to 0..C-1.
-
-    Example:
-        >>> two_point_law(torch.tensor([1.25, 7.0]), 4)
-        tensor([[0.0000, 0.7500, 0.2500, 0.0000],
-                [0.0000, 0.0000, 0.0000, 1.0000]])
-    """
-    ranks = torch.arange(num_ranks, device=rank.device)
-    inside = rank.float().clamp(0, num_ranks - 1)
-    return (1.0 - (inside.unsqueeze(-1) - ranks).abs()).clamp_min(0.0)

@@ -1,20 +1,10 @@
 """Class-balanced sampling: an option, since it changes what a baseline is."""
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from dismix.labels import OrdinalTarget
-
-
-def seed_of(*numbers: int) -> int:
-    """Return one seed for several numbers, such as (seed, epoch, step).
-
-    Example:
-        >>> seed_of(0, 1) == seed_of(0, 1), seed_of(0, 1) == seed_of(1, 0)
-        (True, False)
-    """
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]) >> 1
+from dismix.seeds import rng_of
 
 
 def balanced_rows(target: OrdinalTarget, seed: int, epoch: int) -> Tensor:
@@ -37,7 +27,7 @@ def balanced_rows(target: OrdinalTarget, seed: int, epoch: int) -> Tensor:
     probs = target.probs.double().cpu()
     mass = probs.sum(0)
     chance = (probs / mass.clamp_min(1e-9)).sum(1)
-    generator = torch.Generator().manual_seed(seed_of(seed, epoch, 7))
+    generator = rng_of(seed, epoch, 7)
     return torch.multinomial(chance, len(chance), replacement=True, generator=generator)
 
 

@@ -27,12 +27,13 @@ from dismix.graders.averaging import AveragedState
 from dismix.graders.base import Grader, Stage, combine_weights
 from dismix.graders.mixed import loss_of, with_clean_loss
 from dismix.graders.plan import begin_stage, learning_rate, set_learning_rate, set_stage_mode
-from dismix.graders.sampling import balanced_rank_weights, balanced_rows, seed_of
+from dismix.graders.sampling import balanced_rank_weights, balanced_rows
 from dismix.graders.state import Training, epochs_done, restore_state, save_state
 from dismix.graders.validation import validate
 from dismix.labels import OrdinalTarget
 from dismix.layout import lay_out
 from dismix.progress import Progress
+from dismix.seeds import seed_of
 
 __all__ = ["Training", "make_accelerator", "run_training"]
 

@@ -5,7 +5,6 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,6 +26,7 @@ from dismix.mixing.policy_draws import (
 )
 from dismix.mixing.pool import Pooled
 from dismix.mixing.records import Sources
+from dismix.seeds import rng_of
 
 #: Mixes made at once. On a GPU more, so that the few that are generated first fill a batch.
 CHUNK, CHUNK_ON_GPU = 64, 256
@@ -146,16 +146,14 @@ class MixMaker:
         )
         return replace(made, partner=partner)
 
-    def draw(self, count: int, seeds: int | Sequence[int]) -> StoredMixes:
+    def draw(self, count: int, seeds: Sequence[int]) -> StoredMixes:
         """Draw mixes with anchors from the whole split.
 
         Args:
             count: How many; the first ones are the same whatever the count.
             seeds: Whole numbers that decide all.
         """
-        state = np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0]
-        rng = torch.Generator().manual_seed(int(state) >> 1)
-        numbers = draw_numbers(count, rng, NUMBERS + 1)
+        numbers = draw_numbers(count, rng_of(*seeds), NUMBERS + 1)
         anchor = self.partners.anchors(numbers[:, -1], balanced=self.settings.balanced)
         return StoredMixes(anchor, self.choices(numbers, self.ranks[anchor], anchor))
 

@@ -32,6 +32,7 @@ from torch import Tensor
 
 from dismix.background import background
 from dismix.errors import DisMixError
+from dismix.seeds import rng_of
 from dismix.transfer import onto
 
 
@@ -171,8 +172,7 @@ class MixPool:
         self._order = self._drawn_order()
 
     def _drawn_order(self) -> Tensor:
-        seed = np.random.SeedSequence([self.seed, self._block]).generate_state(1, np.uint64)[0]
-        rng = torch.Generator().manual_seed(int(seed) >> 1)
+        rng = rng_of(self.seed, self._block)
         return torch.cat([torch.randperm(self.size, generator=rng) for _ in range(self.reuse)])
 
     def _begun(self, block: int) -> "Future[_Kept]":

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
-from dismix.mixing.streams import process_count, process_number, seed_of
+from dismix.mixing.streams import process_count, process_number
+from dismix.seeds import rng_of
 
 
 class OrdinalPairSampler(torch.utils.data.Sampler[list[int]]):
@@ -67,7 +68,7 @@ class OrdinalPairSampler(torch.utils.data.Sampler[list[int]]):
         return (self._batches() + count - 1) // count
 
     def __iter__(self) -> Iterator[list[int]]:
-        generator = torch.Generator().manual_seed(seed_of([self.seed, self.epoch]))
+        generator = rng_of(self.seed, self.epoch)
         order = torch.randperm(len(self.hard), generator=generator)
         partners = self._partners(order, generator)
         flat = torch.stack([order, partners], 1).flatten().tolist()

@@ -6,14 +6,13 @@ on with a stream of its own.
 """
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from dismix.errors import DisMixError
+from dismix.seeds import rng_of, seed_of
 
 # What torchrun and accelerate, Slurm, and Lightning tell the processes they start.
 _NUMBERS = ("RANK", "SLURM_PROCID", "LOCAL_RANK")
@@ -61,17 +60,6 @@ def _whole_number(name: str) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def seed_of(seeds: Sequence[int]) -> int:
-    """Return the one seed that some whole numbers make.
-
-    Example:
-        >>> seed_of([0, 1]) == seed_of([1, 0])
-        False
-    """
-    state = np.random.SeedSequence([s & (2**64 - 1) for s in seeds]).generate_state(1, np.uint64)
-    return int(state[0]) >> 1
-
-
 class OwnStream(nn.Module):
     """A module with a random stream of its own, which ``state_dict`` holds.
 
@@ -88,12 +76,12 @@ class OwnStream(nn.Module):
         super().__init__()
         if generator is None:
             self._process = process_number()
-            generator = torch.Generator().manual_seed(seed_of([seed, self._process]))
+            generator = rng_of(seed, self._process)
         self.generator = generator
 
     def reseed(self, *seeds: int) -> None:
         """Start the generator anew from some whole numbers."""
-        self.generator.manual_seed(seed_of(seeds))
+        self.generator.manual_seed(seed_of(*seeds))
         if self._process is not None:
             self._process = process_number()
 

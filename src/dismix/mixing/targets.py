@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dismix.errors import DisMixError
-from dismix.labels import OrdinalTarget
+from dismix.labels import OrdinalTarget, two_point_law
 from dismix.registry import near_names
 
 TargetForm = Literal["soft", "cumulative", "rank", "unimodal"]
@@ -40,8 +40,7 @@ def unimodal(target: OrdinalTarget, rows: Tensor) -> OrdinalTarget:
         >>> unimodal(far, torch.tensor([True])).probs
         tensor([[0., 0., 1., 0., 0.]])
     """
-    ranks = torch.arange(target.num_ranks, device=target.probs.device)
-    two = (1.0 - (target.rank.unsqueeze(-1) - ranks).abs()).clamp_min(0.0)
+    two = two_point_law(target.rank, target.num_ranks)
     # Rounding in the mean must not leave a row that sums to 0.99999.
     two = two / two.sum(-1, keepdim=True)
     return OrdinalTarget(torch.where(rows.unsqueeze(-1), two, target.probs), target.clean)
