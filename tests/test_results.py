@@ -24,6 +24,7 @@ STUBBORN = re.compile(r"<!-- stubborn: (.+) -->\n((?:\|.*\n)+)")
 PAIRS = re.compile(r"<!-- pairs: (\S+) -->\n((?:\|.*\n)+)")
 ORACLE = re.compile(r"<!-- oracle: (\S+) -->\n((?:\|.*\n)+)")
 FEW = re.compile(r"<!-- few: (\S+) -->\n((?:\|.*\n)+)")
+TAUGHT = re.compile(r"<!-- taught: (\S+) -->\n((?:\|.*\n)+)")
 GUIDES = re.compile(r"<!-- guides: (\S+) -->\n((?:\|.*\n)+)")
 POLICIES = re.compile(r"<!-- policies: (\S+) -->\n((?:\|.*\n)+)")
 
@@ -305,6 +306,22 @@ def test_what_guides_of_few_knees_are_worth_is_in_their_record() -> None:
     small, lite0 = (record["last_epoch"] for record in trained)
     assert {f"{found['mixing_accuracy_val']:.3f}" for found in (small, lite0)} == {"0.582"}
     assert f"({small['psnr_val']:.1f} and {lite0['psnr_val']:.1f} dB)" in page
+
+
+def test_how_guides_were_taught_is_in_their_record() -> None:
+    page = (RESULTS / "generator" / "README.md").read_text(encoding="utf-8")
+    ((file, text),) = TAUGHT.findall(page)
+    record = json.loads((RESULTS / file).read_text(encoding="utf-8"))
+    wanted = [
+        [
+            guide["guide"], str(guide["seed"]), f"{guide['val']:.2f}", f"{guide['test']:.2f}",
+            f"{guide['seconds']:.0f}",
+        ]
+        for guide in record["guides"]
+    ]  # fmt: skip
+    rows = [[c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines()][2:]
+    assert rows == wanted
+    assert f"{record['images']['test']} held out" in text
 
 
 def test_seconds_of_the_quick_start_are_those_that_were_measured() -> None:
