@@ -223,3 +223,9 @@ def test_levels_accept_leading_dimensions():
 def test_lists_and_arrays_are_votes_and_labels_too():
     assert OrdinalTarget.from_votes([[0, 1], [2, 2]], 3).rank.tolist() == [0.5, 2.0]
     assert OrdinalTarget.coerce([0, 2], 3).hard.tolist() == [0, 2]
+
+
+def test_thirds_in_half_precision_are_a_law() -> None:
+    for kind in (torch.bfloat16, torch.float16):
+        thirds = torch.full((2, 3), 1 / 3).to(kind)
+        assert OrdinalTarget.from_probs(thirds).probs.sum(1).tolist() == pytest.approx([1, 1])

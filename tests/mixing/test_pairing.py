@@ -222,3 +222,12 @@ def test_a_rule_may_return_numpy_or_a_list():
 def test_a_gap_below_zero_is_refused():
     with pytest.raises(DisMixError, match="max_gap is -1; give 0 or more"):
         Mixup(3, pairing="near:-1")
+
+
+def test_timm_gets_laws_of_targets_too():
+    images, labels = torch.rand(4, 3, 8, 8), torch.tensor([0, 1, 2, 0])
+    found = [
+        TimmCompat(Mixup(3, p=1.0), label_smoothing=0.1)(images, given)[1]
+        for given in (labels, OrdinalTarget.from_labels(labels, 3))
+    ]
+    assert torch.equal(*found)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from dismix.errors import DisMixError
+from dismix.labels import OrdinalTarget
 from dismix.mixing.base import Mixer, Targets
 from dismix.mixing.streams import process_number
 
@@ -100,6 +101,7 @@ class TimmCompat:
 
     def __call__(self, x: Tensor, target: Targets) -> tuple[Tensor, Tensor]:
         """Return mixed images and soft targets (B, C)."""
-        images, soft = self.mix(x, target)
+        images, found = self.mix(x, target)
+        soft = found.probs if isinstance(found, OrdinalTarget) else found
         smoothing = self.label_smoothing
         return images, soft * (1 - smoothing) + smoothing / soft.shape[1]
