@@ -66,7 +66,9 @@ def main() -> None:
     arguments = ["-c", str(ROOT / "constraints.txt"), "-e", f"{ROOT}[dev]"]
     if not uv_install(arguments):
         print("uv did not work here, installing with pip ...", flush=True)
-        subprocess.run([PYTHON, "-m", "pip", "install", "-q", *arguments], check=True)
+        command = [PYTHON, "-m", "pip", "install", "-q", *arguments]
+        if subprocess.run(command, check=False).returncode:
+            sys.exit("packages could not be installed (see above); give pip an index it can reach")
     STAMP.write_text(wanted())
     print("ready", flush=True)
 
