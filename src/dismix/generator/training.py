@@ -122,6 +122,8 @@ def build_training(
     start_trunk(model, reader or guide)
     if recipe.freeze_trunk and model.ordinal_trunk is not None:
         model.ordinal_trunk.requires_grad_(False)
+        # Its normalisation stays as it is, too.
+        model.train()
     model.to(device)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed + 1)
