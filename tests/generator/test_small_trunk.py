@@ -1,6 +1,7 @@
 """A small ordinal trunk beside a large guide: it starts from a reader of its own."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from safetensors.torch import load_file, save_file
 from tests.generator.conftest import SmallRun
 
 from dismix.errors import DisMixError
+from dismix.generator import guide
 from dismix.generator.model import Generator
 from dismix.generator.run_file import take_graders
 from dismix.generator.run_plan import plan_run
@@ -64,4 +66,34 @@ def test_a_reader_of_another_trunk_is_not_taken(small_run: SmallRun, tmp_path: P
         run = tmp_path / trunk
         run.mkdir()
         take_graders(run, small_run.run.parent, described)
+        assert (run / "guide.safetensors").exists() == taken
+
+
+@pytest.mark.usefixtures("weights")
+def test_the_guides_own_learning_rate_leaves_a_small_reader_alone(
+    small_run: SmallRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taught: dict[str, float | None] = {}
+    learn = guide.train_guide
+
+    def noted(*args: Any, **options: Any) -> guide.Guide:
+        taught[options["kind"]] = options["lr"]
+        return learn(*args, **options)
+
+    monkeypatch.setattr(guide, "train_guide", noted)
+    settings = {**small_run.settings, "guide_kind": "lite0", "guide_lr": 1e-3}
+    run = tmp_path / "run"
+    train_generator(small_run.data, run, arch="tiny", settings=settings, size=32, cpu=True)
+    assert taught == {"lite0": 1e-3, "conv": None}
+
+
+def test_a_guide_that_learned_at_another_rate_is_not_taken(
+    small_run: SmallRun, tmp_path: Path
+) -> None:
+    for rate, taken in ((0.0, True), (2e-3, False)):
+        settings = {**small_run.settings, "guide_lr": rate}
+        plan = plan_run(small_run.data, arch="tiny", settings=settings, size=32)
+        run = tmp_path / str(rate)
+        run.mkdir()
+        take_graders(run, small_run.run.parent, plan.described)
         assert (run / "guide.safetensors").exists() == taken

@@ -471,6 +471,16 @@ def test_a_missing_grade_is_an_error_unless_allowed(manifest):
         check_training(grader, quick(), OrdinalTarget.from_labels([0, 1] * 6 + [2], 3), data)
 
 
+def test_a_validation_part_of_one_grade_is_warned_of(manifest):
+    data = read_manifest(manifest)
+    target = OrdinalTarget.from_labels([0, 1, 2] * 4, 3)
+    grader = create_grader("ce", num_ranks=3)
+    table = data.table[(data.table["split"] != "val") | (data.target().hard.numpy() == 2)]
+    words = r"all \d validation images have grade 2 \('severe'\): .*split anew"
+    with pytest.warns(UserWarning, match=words):
+        check_training(grader, quick(), target, data.with_table(table.reset_index(drop=True)))
+
+
 def test_batches_and_sets_that_are_too_small(manifest):
     data = read_manifest(manifest)
     grader = create_grader("ce", num_ranks=3)

@@ -29,7 +29,8 @@ POSITIVE = (
     "adversary_steps", "discriminator_width", "discriminator_layers",
 )  # fmt: skip
 NOT_NEGATIVE = (
-    "lr_trunk", "lr_weights", "reversal", "jitter", "guide_steps", "perceptual_crop", "strip_every",
+    "lr_trunk", "lr_weights", "reversal", "jitter", "guide_steps", "guide_lr", "perceptual_crop",
+    "strip_every",
 )  # fmt: skip
 #: Settings that are a part of something whole.
 SHARES = (
@@ -92,6 +93,8 @@ class Recipe:
         guide_kind: "lite0", or "conv" for small pictures on a CPU.
         guide_steps: About how many steps the guide and the reader are trained before, in whole
             passes; 0 leaves the reader out.
+        guide_lr: Adam's largest learning rate for the guide, and for a reader of its kind; 0 is
+            the kind's own, see `dismix.generator.guide.train_guide`.
         perceptual_crop: Side of the random crop that LPIPS compares; 0 takes the whole image.
         freeze: Keep the encoder's way down as pretrained.
         graphs: Replay whole steps as a CUDA graph, on one GPU.
@@ -138,6 +141,7 @@ class Recipe:
     augment: bool = True
     guide_kind: Literal["conv", "lite0"] = "lite0"
     guide_steps: int = 1000
+    guide_lr: float = 0.0
     perceptual_crop: int = 0
     freeze: bool = True
     graphs: bool = True

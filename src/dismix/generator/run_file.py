@@ -166,6 +166,8 @@ def _graders_of(described: Mapping[str, Any]) -> tuple[Any, ...]:
         # What the reader is depends on it.
         config.get("ordinal_trunk"),
         *(recipe.get(key) for key in ("guide_kind", "guide_steps")),
+        # Runs from before it have none, and learned at the kind's own.
+        recipe.get("guide_lr", 0.0),
     )  # fmt: skip
 
 

@@ -50,11 +50,13 @@ def ready_graders(
     channels = train.images(torch.zeros(1, dtype=torch.long), "cpu").shape[1]
 
     def ready(name: str, kind: "GuideKind", whole: bool) -> Guide:
+        # A small reader beside a large guide learns at its own rate.
+        lr = recipe.guide_lr if kind == recipe.guide_kind else 0.0
         return trained_once(
             run / name,
             lambda: train_guide(
                 train, accelerator.device, steps=recipe.guide_steps, kind=kind, whole=whole,
-                seed=seed, progress=progress,
+                lr=lr or None, seed=seed, progress=progress,
             ),
             lambda: Guide(config.num_ranks, kind, channels, whole=whole),
             accelerator,

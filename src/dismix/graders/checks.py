@@ -61,6 +61,7 @@ def check_training(
     if note:
         warnings.warn(note, stacklevel=2)
     _check_grades(target, manifest, allow_missing)
+    _check_validation(manifest)
     _check_size(grader, settings)
 
 
@@ -100,6 +101,21 @@ def steps_note(
         f"{settings.epochs} epochs of {images} images in batches of {size} are {steps} steps; add "
         f"{batch_option}{advised}, or more epochs"
     )
+
+
+def _check_validation(manifest: Manifest) -> None:
+    """Warn where validation cannot tell a grader that orders images from one that does not."""
+    val = manifest.split("val")
+    if len(val) == 0:
+        return
+    majorities = val.target().hard.unique().tolist()
+    if len(majorities) == 1:
+        name = _called(majorities[0], manifest.meta.ranks)
+        warnings.warn(
+            f"all {len(val)} validation images have grade {name}: the checkpoint and cut points "
+            "chosen on them know nothing of other grades; split anew (dismix data split)",
+            stacklevel=3,
+        )
 
 
 @torch.no_grad()
