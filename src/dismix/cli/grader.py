@@ -209,7 +209,7 @@ def predict(
     model: RunPath,
     images: Annotated[
         list[Path],
-        typer.Argument(help="Image files or folders of them; or one manifest, or its folder."),
+        typer.Argument(help="Image files or folders of them; or one manifest with known grades."),
     ],
     split: Annotated[
         Split | None, typer.Option(help="Of a manifest: this part only; all if absent.")
