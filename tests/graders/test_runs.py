@@ -556,6 +556,14 @@ def test_mixers_by_name(manifest, tmp_path):
         train_grader(manifest, tmp_path / "q", quick(), mix="none", mix_options={"p": 1}, cpu=True)
 
 
+def test_a_folder_of_seeds_is_told_from_one_without_a_grader(run, tmp_path):
+    shutil.copytree(run, tmp_path / "several" / "seed_3")
+    with pytest.raises(DisMixError, match=r"several seeds of a grader; give .*several/seed_3"):
+        Grader.load(tmp_path / "several")
+    with pytest.raises(DisMixError, match="no trained grader here"):
+        Grader.load(tmp_path)
+
+
 def test_a_damaged_or_foreign_model_file(run, tmp_path):
     (tmp_path / "cut.safetensors").write_bytes((run / "model.safetensors").read_bytes()[:500])
     with pytest.raises(DisMixError, match=r"cut.safetensors: is no trained grader"):
