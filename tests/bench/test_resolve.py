@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from dismix.bench.derive import content_digest
 from dismix.bench.folder import BenchFolder
 from dismix.bench.plan import change_plan, read_plan
-from dismix.bench.resolve import _pathless, resolve
+from dismix.bench.resolve import _pathless, backbone_weights, resolve
 from dismix.bench.runner import run_study
 from dismix.bench.status import status_text, study_status
 from dismix.bench.warm import WARM
@@ -18,6 +18,7 @@ from dismix.cli.app import app
 from dismix.data.manifest import make_manifest, read_manifest, write_manifest
 from dismix.data.phantom import PhantomSpec, build_phantom
 from dismix.errors import DisMixError
+from dismix.graders.settings import TrainSettings
 from dismix.mixing.encoding import consensus_ranks
 
 SMALL = {"backbone": "tiny", "weights": "none", "size": "32", "epochs": "2",
@@ -137,6 +138,11 @@ def test_missing_weights_block_before_anything_runs(graded, tmp_path, monkeypatc
     assert "no weights of 'vgg16'" in study.runs[0].blocked
     told = status_text(study_status(study, BenchFolder(tmp_path)))
     assert f"{len(study.runs)} blocked: no weights of 'vgg16'" in told
+
+
+def test_a_backbone_that_nobody_knows_is_no_matter_of_weights() -> None:
+    with pytest.raises(DisMixError, match="unknown backbone 'tinny'; did you mean 'tiny'"):
+        backbone_weights(TrainSettings("ce", backbone="tinny"))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from dismix.data.digest import file_digest
 from dismix.data.manifest import Manifest
 from dismix.errors import DisMixError
 from dismix.generator.weights import find_weights
-from dismix.graders.backbones import FILES, TINY
+from dismix.graders.backbones import FILES, TINY, base_name, require_known
 from dismix.graders.settings import TrainSettings, choose_settings
 from dismix.mixing.policy_draws import named_policies
 from dismix.mixing.registry import check_options, create_mixer
@@ -268,10 +268,12 @@ def backbone_weights(settings: TrainSettings) -> tuple[Path | None, str | None]:
     if wanted != "auto":
         path = Path(wanted)
         return (path, None) if path.is_file() else (None, f"no weights {path.name}")
-    for file in (name, FILES.get(name.split(".", maxsplit=1)[0])):
+    for file in (name, FILES.get(base_name(name))):
         found = None if file is None else find_weights(file)
         if found is not None:
             return found, None
+    # Only now: it loads timm.
+    require_known(name)
     return None, f"no weights of '{name}' found; set DISMIX_WEIGHTS, or --set weights=none"
 
 

@@ -130,15 +130,10 @@ def create_backbone(name: str, *, weights: str | Path | None = "auto") -> Backbo
         if weights not in (None, "none", "auto", "timm"):
             _load_trunk(backbone.trunk, load_weights(str(weights)), name, Path(str(weights)))
         return backbone
+    require_known(name)
     timm = _timm()
-    # What follows a dot names one of several sets of published weights.
-    base = name.split(".", maxsplit=1)[0]
-    if base not in timm.list_models():
-        raise DisMixError(
-            f"unknown backbone '{name}'", cure=near_names(name, [TINY, *timm.list_models()])
-        )
     if weights == "auto":
-        weights = _found(name, FILES.get(base))
+        weights = _found(name, FILES.get(base_name(name)))
     network = _timm_network(timm, name, pretrained=weights == "timm")
     if weights not in (None, "none", "timm"):
         _load_trunk(network, load_weights(str(weights)), name, Path(str(weights)))
@@ -146,6 +141,27 @@ def create_backbone(name: str, *, weights: str | Path | None = "auto") -> Backbo
     settings = network.pretrained_cfg
     dim, positive = _probed(trunk, settings, name)
     return Backbone(trunk, name, dim, relu_out=positive, mean=settings["mean"], std=settings["std"])
+
+
+def base_name(name: str) -> str:
+    """Return a backbone's name without what follows a dot: a set of published weights.
+
+    Example:
+        >>> base_name("vgg16.tv_in1k")
+        'vgg16'
+    """
+    return name.split(".", maxsplit=1)[0]
+
+
+def require_known(name: str) -> None:
+    """Raise where no backbone has a name, and offer near ones.
+
+    Example:
+        >>> require_known("vgg16.tv_in1k")
+    """
+    known = [TINY, *_timm().list_models()]
+    if base_name(name) not in known:
+        raise DisMixError(f"unknown backbone '{name}'", cure=near_names(name, known))
 
 
 def _timm() -> Any:
