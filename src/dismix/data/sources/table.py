@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from dismix.data.delimited import SUFFIXES, read_delimited
 from dismix.data.laws import law_columns
 from dismix.data.long_form import KEYS, pivot_long
-from dismix.data.manifest import Manifest, ManifestMeta, make_manifest, vote_columns
+from dismix.data.manifest import Manifest, ManifestMeta, make_manifest
 from dismix.data.sources.base import SOURCES, Source
 from dismix.data.sources.table_columns import OPTIONS, Columns, own_names, renamed
 from dismix.data.sources.table_grades import (
     Scale,
+    columns_of_grades,
     no_grade,
     numbered_names,
     read_ranks,
@@ -87,7 +88,7 @@ def read(
         table[column] = table[column].map(_with_point)
     scale = Scale(tuple(ranks), first_rank)
     # Before the pivot of the long form, while each vote still has a line of its own.
-    for column in [c for c in table.columns if c == "grade" or c in vote_columns(table)]:
+    for column in columns_of_grades(table):
         name = shown.get(column, column)
         try:
             table[column] = read_ranks(table[column], scale, lines, path, name)
@@ -135,8 +136,7 @@ def _graded(
     skip: bool,
 ) -> tuple[pd.DataFrame, NDArray[np.int64], list[str]]:
     """Return the table and lines without ungraded images, and a note on them; raise unless skip."""
-    columns = [c for c in table.columns if c == "grade" or c in vote_columns(table)]
-    columns += law_columns(table)
+    columns = columns_of_grades(table) + law_columns(table)
     waiting = ungraded_rows(table.replace({"": None}), columns, long="annotator" in table)
     if not waiting.any() or not columns:
         return table, lines, []
@@ -210,7 +210,7 @@ def _with_point(cell: str) -> str:
 
 def _image(name: str, folder: str, suffix: str) -> str:
     path = Path(name.replace("\\", "/"))
-    if suffix and not is_image(path.name):
+    if suffix and path.name and not is_image(path.name):
         path = path.with_name(f"{path.name}.{suffix.lstrip('.')}")
     return (Path(folder) / path).as_posix()
 
