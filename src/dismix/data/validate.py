@@ -1,7 +1,7 @@
 """Checks on a manifest's table, shared by reading (stop at the first) and `data check` (all)."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -189,19 +189,34 @@ def jump_problems(grades: pd.DataFrame, words: Callable[[int], str] = str) -> It
     """
     numbers = grades.apply(pd.to_numeric, errors="coerce").to_numpy(np.float64, na_value=np.nan)
     used = np.unique(numbers[np.isfinite(numbers) & (numbers >= 0) & (numbers <= LARGEST_GRADE)])
+    jump = first_jump(used.tolist())
+    if jump is not None:
+        row, column = np.argwhere(numbers == jump[1])[0]
+        below, named = (words(int(grade)) for grade in jump)
+        yield Problem(
+            "grade-jump", f"{named} is far above the next grade, {below}",
+            f"leave the cell empty if {named} says that there is no grade; if it is a rank,"
+            " list all ranks, with --ranks at import or in the meta file",
+            int(row), str(grades.columns[column]),
+        )  # fmt: skip
+
+
+def first_jump(used: Sequence[float]) -> tuple[float, float] | None:
+    """Return the first grade that lies far above all below it, after the next of these, or None.
+
+    Args:
+        used: Grades that somebody gave, ascending, each once.
+
+    Example:
+        >>> first_jump([0, 1, 2, 99]), first_jump([0, 1, 3, 6, 8])
+        ((2, 99), None)
+    """
     for count, (below, grade) in enumerate(pairwise(used), start=1):
         skipped = grade - below - 1
         # Sparse scales have gaps as well, but more grades than that before them.
         if skipped >= LONG_GAP and skipped > count:
-            row, column = np.argwhere(numbers == grade)[0]
-            named = words(int(grade))
-            yield Problem(
-                "grade-jump", f"{named} is far above the next grade, {words(int(below))}",
-                f"leave the cell empty if {named} says that there is no grade; if it is a rank,"
-                " list all ranks, with --ranks at import or in the meta file",
-                int(row), str(grades.columns[column]),
-            )  # fmt: skip
-            return
+            return below, grade
+    return None
 
 
 def _group_problems(table: pd.DataFrame) -> Iterator[Problem]:
