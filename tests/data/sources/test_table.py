@@ -454,3 +454,18 @@ def test_an_image_without_a_name_is_missing_whatever_the_ending(tmp_path: Path) 
     path = save(tmp_path, "image,grade\n.,0\n/,1\n")
     with pytest.raises(DisMixError, match="2 of 2 images are missing"):
         read_source(path, suffix="png")
+
+
+@pytest.mark.parametrize("folder", ["/home/ann/", "C:\\ann\\"])
+def test_a_folder_is_no_cure_for_whole_paths(tmp_path: Path, folder: str) -> None:
+    path = save(tmp_path, f"image,grade\n{folder}a.png,0\n{folder}b.png,1\n")
+    for images in ("", "in"):
+        with pytest.raises(DisMixError, match=r"2 of 2 images are missing.*has whole paths"):
+            read_source(path, images=images)
+
+
+def test_a_name_too_long_is_a_missing_image(tmp_path: Path) -> None:
+    path = save(tmp_path, f"image,grade\n{'a' * 300}.png,0\nb.png,1\n")
+    (tmp_path / "b.png").touch()
+    with pytest.raises(DisMixError, match="row 2, column 'image': no such image"):
+        read_source(path)
