@@ -165,13 +165,17 @@ def k_fold(
     rank, group, keys = _strata(manifest, rows)
     groups = _composition(rank, group, len(keys), manifest.num_ranks)
     if not 2 <= k <= len(keys):
+        noun, more = ("group", "patients") if _is_grouped(manifest) else ("image", "images")
         raise DisMixError(
-            f"cannot make {k} folds of {len(keys)} groups", cure=f"give 2 to {len(keys)} folds"
+            f"cannot make {k} folds of {len(keys)} {noun}{'' if len(keys) == 1 else 's'}",
+            file=manifest.path,
+            cure=f"give 2 to {len(keys)} folds" if len(keys) >= 2 else f"add {more}",
         )
     most = int(np.bincount(rank).max())
     if k > most:
         raise DisMixError(
             f"cannot make {k} folds: no rank has more than {most} images",
+            file=manifest.path,
             cure=f"give 2 to {most} folds" if most >= 2 else "collect more images",
         )
     _warn_lonely(groups, manifest, "one fold trains without it")
@@ -236,8 +240,9 @@ def _moved(manifest: Manifest, share: float, to: str, purpose: str, *, seed: int
 
 def _impossible(manifest: Manifest, purpose: str, count: int) -> DisMixError:
     """Return the error for a part that no group can go to: each is all that there is of a rank."""
-    grouped = "group" in manifest.table and bool(manifest.table["group"].notna().any())
-    noun, more = ("groups (patients)", "patients") if grouped else ("training images", "images")
+    noun, more = "training images", "images"
+    if _is_grouped(manifest):
+        noun, more = "groups (patients)", "patients"
     each = f"each of the {count} {noun}" if count > 1 else f"the only one of the {noun}"
     parts = {*manifest.table["split"], "val" if purpose == "validation" else "test"}
     cure = f"add {more}: train and {purpose} need 2 of a rank"
@@ -251,6 +256,10 @@ def _impossible(manifest: Manifest, purpose: str, count: int) -> DisMixError:
         file=manifest.path,
         cure=cure,
     )
+
+
+def _is_grouped(manifest: Manifest) -> bool:
+    return "group" in manifest.table and bool(manifest.table["group"].notna().any())
 
 
 def _rows(manifest: Manifest, *splits: str) -> NDArray[np.int64]:
