@@ -107,9 +107,10 @@ def test_hopeless_tables_are_reported_not_raised(tmp_path: Path, text: str, code
     assert not report.ok
 
 
-def test_bad_meta_is_one_finding_among_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ranks", ["3", '["low", "low"]'])
+def test_bad_meta_is_one_finding_among_others(tmp_path: Path, ranks: str) -> None:
     path = save(tmp_path, "image,grade\na.png,0\nb.png,1\n")
-    (tmp_path / "manifest.meta.json").write_text('{"ranks": 3}')
+    (tmp_path / "manifest.meta.json").write_text(f'{{"ranks": {ranks}}}')
     report = check_path(path)
     assert {"bad-meta", "missing-image"} <= codes(report)
 

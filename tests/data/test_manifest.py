@@ -151,10 +151,23 @@ def test_missing_and_undecodable_files(tmp_path):
         read_manifest(path)
 
 
-@pytest.mark.parametrize("meta", ["{", "[]", '{"ranks": ["a"]}', '{"ranks": ["a","b"], "x": 1}'])
-def test_bad_meta_is_named(wide, meta):
+@pytest.mark.parametrize(
+    ("meta", "words"),
+    [
+        ("{", "Expecting"),
+        ("[]", "no object"),
+        ('{"ranks": ["a"]}', "at least two names"),
+        ('{"ranks": ["a", "b"], "gray": true}', "unknown field 'gray', did you mean 'grey'"),
+        ('{"ranks": ["a", "a", "b"]}', "two ranks are called 'a'"),
+        ('{"ranks": ["a", ""]}', "a rank has an empty name"),
+        ('{"ranks": ["a", null, ["b"]]}', "must list names, not null"),
+    ],
+)
+def test_bad_meta_is_named(wide, meta, words):
     wide.with_suffix(".meta.json").write_text(meta)
-    with pytest.raises(DisMixError, match=r"graded\.meta\.json: is not a manifest's meta file"):
+    with pytest.raises(
+        DisMixError, match=rf"graded\.meta\.json: is not a manifest's meta file \(.*{words}"
+    ):
         read_manifest(wide)
 
 

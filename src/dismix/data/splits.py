@@ -133,7 +133,7 @@ def scarcity_subset(
         of_rank = rows[rank == c]
         count = max(at_least, int(np.floor(share * len(of_rank) + 0.5)))
         keep[of_rank[:count]] = True
-    note = f"scarcity subset {share:.0%} of each rank, at least {at_least}, seed {seed}"
+    note = f"scarcity subset {_percent(share)} of each rank, at least {at_least}, seed {seed}"
     return _noted(manifest.rows(keep), note)
 
 
@@ -233,9 +233,19 @@ def _moved(manifest: Manifest, share: float, to: str, purpose: str, *, seed: int
     split[moved] = to
     # Whole groups, and ranks that stay, may give another share than was asked for.
     met = abs(len(moved) - share * len(rows)) < 1
-    done = f"{share:.0%} of train" if met else f"{len(moved)} of {len(rows)} train images"
-    asked = "" if met else f" ({share:.0%} asked)"
+    done = f"{_percent(share)} of train" if met else f"{len(moved)} of {len(rows)} train images"
+    asked = "" if met else f" ({_percent(share)} asked)"
     return _with_split(manifest, split, f"{purpose} {done}{asked}, seed {seed}")
+
+
+def _percent(share: float) -> str:
+    """Return a share as it was asked for.
+
+    Example:
+        >>> _percent(0.15), _percent(0.125)
+        ('15%', '12.5%')
+    """
+    return f"{100 * share:g}%"
 
 
 def _impossible(manifest: Manifest, purpose: str, count: int) -> DisMixError:
