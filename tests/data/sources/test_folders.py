@@ -1,3 +1,4 @@
+import os
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -188,3 +189,23 @@ def test_accents_are_spelled_in_two_ways(tmp_path: Path, draw: Draw) -> None:
     manifest = folders.read(tmp_path, ranks=("sain", "léger"))
     assert manifest.meta.ranks == ("sain", "léger")
     assert manifest.grades.tolist() == [1, 0, 1, 0]
+
+
+def test_a_folder_that_may_not_be_read_is_no_empty_one(
+    tmp_path: Path, draw: Draw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for grade in ("0", "1", "2"):
+        draw(tmp_path / grade / "a.png")
+    (tmp_path / "lost+found").mkdir()
+    scandir = os.scandir
+
+    def guarded(folder: str | Path) -> object:
+        # Not by rights, which do not stop whoever runs tests as root.
+        if Path(folder).name in ("1", "lost+found"):
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", guarded)
+    for source in (None, "folders"):
+        with pytest.raises(DisMixError, match=r"1: cannot be read \(Permission denied\); change"):
+            read_source(tmp_path, source)
