@@ -26,6 +26,9 @@ from dismix.data.twins import find_identical
 from dismix.errors import DisMixError
 from dismix.registry import near_names
 
+#: Said where a single group is left, which may be many patients that share a file.
+_TOGETHER = "images with the same bytes count as one (`dismix data check` lists them)"
+
 
 def split_validation(manifest: Manifest, share: float = 0.15, *, seed: int) -> Manifest:
     """Move a part of the training rows to validation.
@@ -169,7 +172,7 @@ def k_fold(
         raise DisMixError(
             f"cannot make {k} folds of {len(keys)} {noun}{'' if len(keys) == 1 else 's'}",
             file=manifest.path,
-            cure=f"give 2 to {len(keys)} folds" if len(keys) >= 2 else f"add {more}",
+            cure=f"give 2 to {len(keys)} folds" if len(keys) >= 2 else f"add {more}; {_TOGETHER}",
         )
     most = int(np.bincount(rank).max())
     if k > most:
@@ -256,6 +259,7 @@ def _impossible(manifest: Manifest, purpose: str, count: int) -> DisMixError:
     each = f"each of the {count} {noun}" if count > 1 else f"the only one of the {noun}"
     parts = {*manifest.table["split"], "val" if purpose == "validation" else "test"}
     cure = f"add {more}: train and {purpose} need 2 of a rank"
+    cure += f"; {_TOGETHER}" if count == 1 else ""
     if len(parts) == len(SPLITS):
         cure = (
             f"add {more}: train, val and test need 3 of a rank; or do without one of these"
