@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dismix.data.manifest import write_manifest
 from dismix.data.sources import read_source, table
 from dismix.errors import DisMixError
 
@@ -469,3 +470,12 @@ def test_a_name_too_long_is_a_missing_image(tmp_path: Path) -> None:
     (tmp_path / "b.png").touch()
     with pytest.raises(DisMixError, match="row 2, column 'image': no such image"):
         read_source(path)
+
+
+def test_a_manifest_is_not_imported_again_without_a_word(tmp_path: Path) -> None:
+    path = save(tmp_path, "image,grade\na.png,1\nb.png,2\n")
+    manifest = table.read(path, first_rank=1, bits=12)
+    write_manifest(manifest, tmp_path / "m.csv")
+    with pytest.warns(UserWarning, match=r"m\.csv: seems .* since m\.meta\.json lies"):
+        again = table.read(tmp_path / "m.csv")
+    assert (manifest.meta.ranks, again.meta.ranks) == (("1", "2"), ("0", "1"))

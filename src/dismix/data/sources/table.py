@@ -7,6 +7,7 @@ lowest grade is 1 or more is refused until ``first_rank`` or ``ranks`` says what
 """
 
 import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from dismix.data.delimited import SUFFIXES, read_delimited
 from dismix.data.laws import law_columns
 from dismix.data.long_form import KEYS, pivot_long
-from dismix.data.manifest import Manifest, ManifestMeta, make_manifest
+from dismix.data.manifest import Manifest, ManifestMeta, make_manifest, meta_path
 from dismix.data.sources.base import SOURCES, Source
 from dismix.data.sources.table_columns import OPTIONS, Columns, own_names, renamed
 from dismix.data.sources.table_grades import (
@@ -76,6 +77,7 @@ def read(
     """
     path = Path(root)
     table, lines = read_delimited(path)
+    _tell_meta(path)
     columns = Columns(path, list(table.columns))
     renames = columns.renames(
         {"image": image, "split": split, "group": group, "grade": grade, "annotator": annotator},
@@ -125,6 +127,17 @@ def read(
 def recognises(root: Path) -> bool:
     """Return whether the path is a file that ends like a table."""
     return root.is_file() and root.suffix.lower() in SUFFIXES
+
+
+def _tell_meta(path: Path) -> None:
+    """Warn where the table seems to be a manifest already: names and settings would be lost."""
+    meta = meta_path(path)
+    if meta.is_file():
+        warnings.warn(
+            f"{path}: seems to be a manifest, since {meta.name} lies beside it, of which nothing is"
+            " taken over: use it as it is, or import the table that it was made of",
+            stacklevel=3,
+        )
 
 
 def _graded(
