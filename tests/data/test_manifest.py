@@ -125,6 +125,7 @@ def test_table_exported_by_a_spreadsheet(tmp_path):
         ("image,annotator_x,annotator_x\na,1,2\n", "row 1, column 'annotator_x': two columns"),
         ("image,grade\na,1\nb,-1\n", "row 3, column 'grade': -1 is outside"),
         ("image,grade\na,1\na,1\n", "row 3, column 'image': 'a' is listed a second time"),
+        ("My study,,\nimage,grade,x\na,1,2\n", "row 1: 2 columns have cells but no name; begin"),
         ("image,grade\nb/a,1\n./b//a,1\n", "row 3, column 'image': './b//a' is listed a second"),
         ("image,grade\n,1\n", "row 2, column 'image': is empty"),
         ("image,grade\na,\n", "row 2: the image has neither .*; fill column 'grade', or"),
@@ -378,3 +379,13 @@ def test_a_code_for_a_missing_grade_makes_no_ranks(tmp_path):
 def test_a_rank_has_a_name():
     with pytest.raises(DisMixError, match="a rank has an empty name"):
         make_manifest(pd.DataFrame({"image": ["a"], "grade": [0]}), ManifestMeta(("a", "")), ".")
+
+
+def test_an_image_is_listed_once_whole_path_or_not(tmp_path):
+    path = tmp_path / "m.csv"
+    path.write_text(f"image,grade,split\nb.png,0,train\na.png,0,train\n{tmp_path}/a.png,0,test\n")
+    with pytest.raises(DisMixError, match=r"row 4, column 'image': '.*a\.png' is listed a second"):
+        read_manifest(path)
+    # From another folder it is another file.
+    table = pd.DataFrame({"image": ["a.png", f"{tmp_path}/a.png"], "grade": [0, 1]})
+    assert len(make_manifest(table, None, tmp_path / "other")) == 2

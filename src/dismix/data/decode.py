@@ -189,7 +189,7 @@ def too_large(name: str, max_pixels: int, size: tuple[int, int] | None = None) -
     return DisMixError(
         f"{shape} is over the limit of {max_pixels:,} pixels",
         file=name,
-        cure=f"shrink it or raise max_pixels, {SKIP}",
+        cure=f"shrink it (from Python, max_pixels may be raised), {SKIP}",
     )
 
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -82,17 +83,23 @@ def grade_columns(table: pd.DataFrame) -> list[str]:
     return [c for c in table.columns if c == "grade" or str(c).startswith("annotator_")]
 
 
-def first_problem(table: pd.DataFrame, num_ranks: int | None) -> Problem | None:
-    """Return the first problem of a normalised table, or None."""
-    return next(problems(table, num_ranks), None)
+def first_problem(
+    table: pd.DataFrame, num_ranks: int | None, root: Path | None = None
+) -> Problem | None:
+    """Return the first problem of a normalised table, or None; arguments as for `problems`."""
+    return next(problems(table, num_ranks, root), None)
 
 
-def problems(table: pd.DataFrame, num_ranks: int | None) -> Iterator[Problem]:
+def problems(
+    table: pd.DataFrame, num_ranks: int | None, root: Path | None = None
+) -> Iterator[Problem]:
     """Yield every problem of a normalised table.
 
     Args:
         table: As :func:`normalise` returns it.
         num_ranks: C where it is known; None accepts any up to ``LARGEST_GRADE``.
+        root: Folder that relative image paths start from, where it is known: a file may be listed
+            by such a path and by a whole one.
 
     Example:
         >>> table = normalise(pd.DataFrame({"image": ["a.png"], "grade": ["7"]}))
@@ -115,7 +122,7 @@ def problems(table: pd.DataFrame, num_ranks: int | None) -> Iterator[Problem]:
     if len(table) == 0:
         yield Problem("no-rows", "has a header but no rows", "add a row for each image")
         return
-    yield from _image_problems(table)
+    yield from _image_problems(table, root)
     yield from _split_problems(table)
     for column in columns:
         yield from grade_problems(table[column], num_ranks)
@@ -130,12 +137,13 @@ def problems(table: pd.DataFrame, num_ranks: int | None) -> Iterator[Problem]:
     yield from _group_problems(table)
 
 
-def _image_problems(table: pd.DataFrame) -> Iterator[Problem]:
+def _image_problems(table: pd.DataFrame, root: Path | None) -> Iterator[Problem]:
     image = table["image"]
     for row in np.flatnonzero(image.isna()):
         yield Problem("no-image", "is empty", "give the image's path", int(row), "image")
-    # One file may be spelled in several ways.
-    spelled = image.map(lambda cell: os.path.normpath(str(cell)))
+    # One file may be spelled in several ways. As objects: the folder's name may be no text.
+    names = [os.path.normpath(os.path.join(root or "", str(cell))) for cell in image]
+    spelled = pd.Series(names, index=image.index, dtype=object)
     for row in np.flatnonzero(spelled.duplicated() & image.notna()):
         yield Problem(
             "image-twice", f"'{image[row]}' is listed a second time",
