@@ -389,3 +389,9 @@ def test_an_image_is_listed_once_whole_path_or_not(tmp_path):
     # From another folder it is another file.
     table = pd.DataFrame({"image": ["a.png", f"{tmp_path}/a.png"], "grade": [0, 1]})
     assert len(make_manifest(table, None, tmp_path / "other")) == 2
+
+
+def test_columns_that_differ_by_space_only_are_two_of_one_name():
+    table = pd.DataFrame([["a.png", 0, 1]], columns=["image", "grade", "grade "])
+    with pytest.raises(DisMixError, match="two columns are called 'grade'; rename one"):
+        make_manifest(table, None, ".")

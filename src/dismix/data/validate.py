@@ -12,6 +12,7 @@ import pandas as pd
 from dismix.data.laws import law_columns, law_problems
 from dismix.data.rank_names import fraction_cure
 from dismix.data.ungraded import ungraded_cure
+from dismix.errors import DisMixError
 
 #: Cells that mean "not known" in columns of grades and groups.
 GAPS = frozenset({"", "-", "na", "n/a", "nan", "null", "none"})
@@ -45,8 +46,14 @@ def normalise(table: pd.DataFrame) -> pd.DataFrame:
     """Return a copy with stripped names and cells, a split column, and numeric grades.
 
     Cells that are no numbers are left as they are for :func:`problems` to name.
+
+    Raises:
+        DisMixError: Two columns have one name.
     """
     table = table.rename(columns=lambda c: str(c).strip()).reset_index(drop=True)
+    if not table.columns.is_unique:
+        twice = str(table.columns[table.columns.duplicated()][0])
+        raise DisMixError(f"two columns are called '{twice}'", cure="rename one")
     # Spreadsheets export empty trailing columns.
     empty = [c for c in table.columns if c.startswith("Unnamed:") and table[c].isna().all()]
     table = table.drop(columns=empty)
