@@ -395,3 +395,16 @@ def test_columns_that_differ_by_space_only_are_two_of_one_name():
     table = pd.DataFrame([["a.png", 0, 1]], columns=["image", "grade", "grade "])
     with pytest.raises(DisMixError, match="two columns are called 'grade'; rename one"):
         make_manifest(table, None, ".")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"equalize": True}, {"grey": True}, {"bits": 12}, {"fit": "pad"}, {"ranks": ("0", "b")}],
+)
+def test_a_fingerprint_tells_how_files_are_read_and_not_where_they_lie(other, tmp_path):
+    table = pd.DataFrame({"image": ["a.png", "b.png"], "grade": [0, 1]})
+    plain = make_manifest(table, ManifestMeta(("0", "1")), tmp_path).fingerprint()
+    moved = make_manifest(table, ManifestMeta(("0", "1"), notes="moved"), tmp_path / "new")
+    assert moved.fingerprint() == plain
+    meta = ManifestMeta(**{"ranks": ("0", "1"), **other})
+    assert make_manifest(table, meta, tmp_path).fingerprint() != plain
