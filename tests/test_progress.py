@@ -25,6 +25,12 @@ def test_counts_and_time_stay_whole_on_a_narrow_terminal(capsys, monkeypatch):
     assert "training | loss 1.37" in shown
 
 
+def test_names_with_brackets_are_shown_as_they_are(capsys):
+    with bar() as progress:
+        progress("benchmark | site[/b] [red] seed 0", 1, 2)
+    assert "site[/b] [red] seed 0" in capsys.readouterr().err
+
+
 def test_quiet_bar_draws_nothing(capsys):
     with bar(quiet=True) as progress:
         progress("reading", 1, 1)

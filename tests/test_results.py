@@ -292,7 +292,7 @@ def test_what_guides_of_few_knees_are_worth_is_in_their_record() -> None:
             f"{run['guide']['rank_correlation']:.2f}", readings(run["read_at_ranks"]),
             f"{run['slope']:.2f}", f"{100 * run['monotone']:.0f} %",
         ]
-        for run in (record["runs"][name] for name in ("conv_guide", "lite0_guide"))
+        for run in map(record["runs"].get, ("conv_guide", "lite0_guide", "lite0_guide_lr"))
     ]  # fmt: skip
     rows = [[c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines()][2:]
     assert [row[1:] for row in rows] == wanted
@@ -301,11 +301,13 @@ def test_what_guides_of_few_knees_are_worth_is_in_their_record() -> None:
     assert "{:.2f} on the {} of validation".format(worth[1], record["real_val"]["images"]) in page
     trained = [
         json.loads((RESULTS / "generator" / "records" / file).read_text(encoding="utf-8"))
-        for file in re.findall(r"`records/(koa_few_tiny_128px_\w+_guide\.json)`", page)
+        for file in re.findall(r"`records/(koa_few_tiny_128px_\w+_guide(?:_lr)?\.json)`", page)
     ]
-    small, lite0 = (record["last_epoch"] for record in trained)
+    small, lite0, taught = (record["last_epoch"] for record in trained)
     assert {f"{found['mixing_accuracy_val']:.3f}" for found in (small, lite0)} == {"0.582"}
     assert f"({small['psnr_val']:.1f} and {lite0['psnr_val']:.1f} dB)" in page
+    better = f"mixing accuracy of {taught['mixing_accuracy_val']:.3f} by that guide"
+    assert f"{better} instead of {lite0['mixing_accuracy_val']:.3f}" in page
 
 
 def test_how_guides_were_taught_is_in_their_record() -> None:

@@ -55,7 +55,8 @@ def bar(*, quiet: bool = False) -> Iterator[Progress]:
     from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    # Not as markup: stages hold names that users chose, and these may hold brackets.
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     console = Console(file=sys.stderr)
     display = RichProgress(*columns, TimeRemainingColumn(), console=console)
     tasks: dict[str, TaskID] = {}

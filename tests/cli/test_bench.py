@@ -106,6 +106,8 @@ def test_plans_are_listed_and_printed_as_json():
         (["run", "smoke", "--data", "here"], "'here' lacks a name or a value"),
         (["run", "smoke", "--data", "a=nowhere"], "no such file or folder"),
         (["run", "smoke", "--jobs", "2", "--engine", "in_process"], "one at a time"),
+        (["run", "smoke", "--gpus", "0.25", "--jobs", "4"], "--gpus: .* add --engine ray"),
+        (["run", "smoke", "--address", "auto"], "--address: says nothing to other engines"),
         (["run", "smoke", "--set", "seed=0", "--set", "seed=1"], "'seed' is given twice"),
         (["report", "smoke"], "no plan 'smoke' was run here; `dismix bench run smoke` first"),
     ],

@@ -64,6 +64,8 @@ def test_mistakes_are_one_line(dismix, tmp_path):
     for arguments, words in (
         (("encode", tmp_path / "absent"), "no such file; give the folder of a trained generator"),
         (("show", run, "-o", tmp_path / "a.xyz", "-q"), "unknown picture format '.xyz'"),
+        (("quality", run, "-o", tmp_path), "is a folder; name a file, .html"),
+        (("quality", run, "-o", "a.json"), "a.json: cannot write '.json' files; end it .html"),
         (("encode", run, "--device", "gpu"), "there is no device 'gpu' here; leave it out"),
         (("encode", run, "--device", "cuda:77"), "there is no device 'cuda:77' here"),
         (("show", run, "-o", tmp_path / "a.png", "--rank", 4, "-q"), "choose none to moder"),

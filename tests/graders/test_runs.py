@@ -367,11 +367,24 @@ def test_unreadable_images_are_named_and_the_rest_graded(run, tmp_path):
 
 def test_predicting_a_folder_and_with_an_untrained_grader(run, tmp_path):
     assert len(predict_files(Grader.load(run), [tmp_path]).found) == 30
+    for alone in (tmp_path / "00.png", str(tmp_path / "00.png")):
+        assert [p.image for p in predict_files(Grader.load(run), alone).found] == [str(alone)]
     (tmp_path / "empty").mkdir()
     with pytest.raises(DisMixError, match="holds no images"):
         predict_files(Grader.load(run), [tmp_path / "empty"])
     with pytest.raises(DisMixError, match="does not know how its images were read"):
         predict_files(create_grader("ce", num_ranks=3), [tmp_path / "00.png"])
+
+
+def test_pixels_that_a_grader_cannot_mean_are_refused(run):
+    grader, pixels = Grader.load(run), np.full((2, 3, 16, 16), 200, np.uint8)
+    with pytest.raises(DisMixError, match=r"of type ndarray; give torch.as_tensor\(images\)"):
+        grader.predict(pixels)
+    whole = torch.as_tensor(pixels)
+    with pytest.raises(DisMixError, match="pixels of 200, and must be uint8 or within"):
+        grader.predict(whole.float())
+    right, scaled = grader.predict(whole), grader.predict(whole.float() / 127.5 - 1)
+    assert torch.allclose(right.probabilities, scaled.probabilities, atol=1e-6)
 
 
 def test_a_manifest_has_its_known_grades_beside_the_predictions(run, manifest, tmp_path):
@@ -454,6 +467,12 @@ def test_predict_takes_a_manifest_or_its_folder(run, manifest, tmp_path, capsys)
     code, _, err = command(capsys, "predict", run, tmp_path / "00.png", manifest)
     assert code == 2
     assert "manifest.csv: is a manifest among other paths; give a manifest alone" in err
+    votes = manifest.read_bytes()
+    code, _, err = command(capsys, "predict", run, tmp_path, "-o", manifest, "--cpu", "-q")
+    assert (code, err) == (
+        2, f"error: {manifest}: is the manifest with the known grades; name another file\n"
+    )  # fmt: skip
+    assert manifest.read_bytes() == votes
 
 
 def test_a_missing_grade_is_an_error_unless_allowed(manifest):
@@ -533,6 +552,16 @@ def test_mixers_by_name(manifest, tmp_path):
         train_grader(manifest, tmp_path / "o", quick(), mix="dismix", cpu=True)
     with pytest.raises(DisMixError, match="a generator is given but no mixer; add --mix dismix"):
         train_grader(manifest, tmp_path / "p", quick(), generator="g", cpu=True)
+    with pytest.raises(DisMixError, match=r"options of a mixer are given \(p\) but no mixer"):
+        train_grader(manifest, tmp_path / "q", quick(), mix="none", mix_options={"p": 1}, cpu=True)
+
+
+def test_a_folder_of_seeds_is_told_from_one_without_a_grader(run, tmp_path):
+    shutil.copytree(run, tmp_path / "several" / "seed_3")
+    with pytest.raises(DisMixError, match=r"several seeds of a grader; give .*several/seed_3"):
+        Grader.load(tmp_path / "several")
+    with pytest.raises(DisMixError, match="no trained grader here"):
+        Grader.load(tmp_path)
 
 
 def test_a_damaged_or_foreign_model_file(run, tmp_path):
@@ -731,6 +760,7 @@ def test_export_says_what_it_cannot_do(run, tmp_path, monkeypatch):
     grader = Grader.load(run)
     with pytest.raises(DisMixError, match=r"cannot tell the format from '.h5'"):
         export_grader(grader, tmp_path / "m.h5")
+    assert export_grader(grader, tmp_path / "LOUD.PT2") < 1e-4
     grader.exportable = False
     with pytest.raises(DisMixError, match="'ce' cannot be exported"):
         export_grader(grader, tmp_path / "m.onnx")

@@ -102,6 +102,28 @@ def test_a_gpu_without_weights_gets_tiny_networks_and_says_so(monkeypatch, tmp_p
     assert (found.arch, found.backbone, found.size, found.notes) == ("light", "vgg16", 256, ())
 
 
+def test_photographs_on_a_cpu_get_a_guide_that_reads_them(monkeypatch, tmp_path):
+    monkeypatch.setenv("DISMIX_WEIGHTS", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    asked = Choices(backbone="tf_efficientnet_lite0", cpu=True)
+    assert not settle(asked).guided
+    (tmp_path / "tf_efficientnet_lite0_imagenet.safetensors").touch()
+    found = settle(asked)
+    assert (found.arch, found.size, found.guided, found.notes) == ("tiny", 128, True, ())
+    plan = study_plan(asked, found, choose(asked, found, 300, SPEED), votes=True)
+    assert plan.mixers["dismix"]["blend"] == 1
+    assert plan.generator["settings"]["guide_kind"] == "lite0"
+    # Tiny graders keep what is measured on drawn pictures, and are told of the other way.
+    tiny = settle(Choices(cpu=True))
+    assert (tiny.backbone, tiny.size, tiny.guided) == ("tiny", 64, False)
+    assert "--backbone tf_efficientnet_lite0" in tiny.notes[0]
+    plan = study_plan(Choices(), tiny, choose(Choices(), tiny, 300, SPEED), votes=True)
+    assert "blend" not in plan.mixers["dismix"]
+    assert "guide_kind" not in plan.generator["settings"]
+    # Who chose tiny ones knows.
+    assert settle(Choices(cpu=True, backbone="tiny")).notes == ()
+
+
 def test_a_judge_is_not_taken_for_a_training(tmp_path):
     ticks = _Ticks(None)
     for stage in ("training | ce", "generator training", "teaching the judge", "training | ce"):

@@ -2,11 +2,11 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dismix.cli.options import AsJson, Device, Quiet, pairs
+from dismix.cli.options import AsJson, Cpu, Device, Quiet, pairs
 
 if TYPE_CHECKING:
     from dismix.bench.folder import BenchFolder
@@ -159,8 +159,12 @@ def run(
     address: Annotated[
         str | None, typer.Option(help="Of a Ray cluster; a local one is started if absent.")
     ] = None,
-    cpus: Annotated[float, typer.Option(help="Cores of a run, for Ray.", min=0)] = 1.0,
-    gpus: Annotated[float, typer.Option(help="GPUs of a run, for Ray.", min=0)] = 0.0,
+    cpus: Annotated[
+        float | None, typer.Option(help="Cores of a run, for Ray; 1 if absent.", min=0)
+    ] = None,
+    gpus: Annotated[
+        float | None, typer.Option(help="GPUs of a run, for Ray; 0 if absent.", min=0)
+    ] = None,
     minutes: Annotated[
         float | None,
         typer.Option(help="Start nothing that would probably end later than this.", min=0),
@@ -169,17 +173,22 @@ def run(
         Path | None, typer.Option(help="Folder of runs in flight, such as a memory disk.")
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the trained graders.")] = False,
-    cpu: Annotated[bool, typer.Option("--cpu", help="Do not use a GPU.")] = False,
+    cpu: Cpu = False,
     quiet: Quiet = False,
 ) -> None:
     """Run what is missing; finished runs are never repeated, a kill loses one run at most."""
     from dismix.bench.engines import make_engine
     from dismix.bench.runner import run_study
+    from dismix.errors import DisMixError
     from dismix.progress import bar
 
-    options: dict[str, Any] = {}
-    if engine is EngineName.ray:
-        options = {"address": address, "cpus": cpus, "gpus": gpus}
+    for_ray = {"address": address, "cpus": cpus, "gpus": gpus}
+    options = {name: value for name, value in for_ray.items() if value is not None}
+    if options and engine is not EngineName.ray:
+        raise DisMixError(
+            "says nothing to other engines than Ray", column=f"--{next(iter(options))}",
+            cure="add --engine ray, or leave it out",
+        )  # fmt: skip
     chosen_engine = make_engine(None if engine is None else engine.value, jobs=jobs, **options)
     chosen, study, folder = _resolved(
         name, output, data, generator, changes, quiet=quiet, work=work, to_run=True

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from dismix.cli.options import AsJson
+
 EXTRAS = {
     "dicom": ("pydicom", "read DICOM files"),
     "parquet": ("pyarrow", "read and write Parquet manifests"),
@@ -37,7 +39,7 @@ class Entry:
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: AsJson = False,
     fetch: Annotated[
         bool,
         typer.Option("--fetch", help="First download missing weights, those that packages have."),

@@ -6,7 +6,16 @@ from typing import Annotated
 
 import typer
 
-from dismix.cli.options import Cpu, Device, ManifestPath, Quiet, Seed, one_of_many, pairs
+from dismix.cli.options import (
+    Cpu,
+    Device,
+    ManifestPath,
+    Quiet,
+    Seed,
+    check_output,
+    merged,
+    one_of_many,
+)
 
 app = typer.Typer(no_args_is_help=True, help="The generator: train it, report on it.")
 
@@ -78,9 +87,7 @@ def train(
     from dismix.generator.start_run import train_generator
     from dismix.progress import bar
 
-    texts = pairs(settings, "--set")
-    if epochs is not None:
-        texts["epochs"] = str(epochs)
+    texts = merged(settings, {"epochs": None if epochs is None else str(epochs)})
     with bar(quiet=quiet or one_of_many()) as progress:
         best = train_generator(
             manifest, run, arch=arch.value, recipe=recipe, settings=texts, size=size,
@@ -113,6 +120,7 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Write a page: pictures, reconstruction, probes, code maps and curves."""
+    check_output(output, ".html")
     from dismix.generator.report import write_report
     from dismix.progress import bar
 
@@ -149,6 +157,7 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Measure reconstruction, probes of both codes, and rank control by an independent judge."""
+    check_output(output, ".json")
     from dismix.generator.evaluation import evaluate_generator
     from dismix.generator.evaluation_text import summary
     from dismix.progress import bar
@@ -187,9 +196,7 @@ def ablate(
     from dismix.generator.ablations import ablation_table, run_ablations
     from dismix.progress import bar
 
-    texts = pairs(settings, "--set")
-    if epochs is not None:
-        texts["epochs"] = str(epochs)
+    texts = merged(settings, {"epochs": None if epochs is None else str(epochs)})
     with bar(quiet=quiet) as progress:
         rows = run_ablations(
             manifest, output, only=only or (), arch=arch.value, recipe=recipe, settings=texts,

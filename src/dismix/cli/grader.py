@@ -6,12 +6,21 @@ from typing import Annotated, Any
 
 import typer
 
-from dismix.cli.options import AsJson, ManifestPath, Quiet, Seed, one_of_many, pairs
+from dismix.cli.options import (
+    AsJson,
+    Cpu,
+    ManifestPath,
+    Quiet,
+    Seed,
+    merged,
+    one_of_many,
+    pairs,
+    usable_device,
+)
 
 app = typer.Typer(no_args_is_help=True, help="Graders: train, evaluate, predict, export.")
 
 RunPath = Annotated[Path, typer.Argument(help="Run folder of a grader, or its model file.")]
-Cpu = Annotated[bool, typer.Option("--cpu", help="Do not use a GPU.")]
 
 
 class Split(StrEnum):
@@ -98,7 +107,7 @@ def train(
     }  # fmt: skip
     _check_mixing(mix, generator, mix_settings)
     mixing = pairs(mix_settings, "--mix-set")
-    chosen = choose_settings(method, preset, {**pairs(settings, "--set"), **_present(given)})
+    chosen = choose_settings(method, preset, merged(settings, given))
     options: dict[str, Any] = {
         "mix": mix, "mix_options": {k: _value(v) for k, v in mixing.items()},
         "generator": generator, "weight_column": weight_column, "allow_missing": allow_missing,
@@ -130,16 +139,12 @@ def _check_mixing(mix: str | None, generator: Path | None, options: list[str] | 
     """Refuse options that would have no effect: a baseline taken for a mixer is a bad surprise."""
     from dismix.errors import DisMixError
 
-    if options and mix is None:
+    if options and mix in (None, "none"):
         raise DisMixError("no mixer is chosen", column="--mix-set", cure="add --mix NAME")
     if generator is not None and mix != "dismix":
         raise DisMixError(
             f"the mixer is {mix or 'none'}", column="--generator", cure="add --mix dismix"
         )
-
-
-def _present(given: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def _value(text: str) -> Any:
@@ -204,7 +209,7 @@ def predict(
     model: RunPath,
     images: Annotated[
         list[Path],
-        typer.Argument(help="Image files or folders of them; or one manifest, or its folder."),
+        typer.Argument(help="Image files or folders of them; or one manifest with known grades."),
     ],
     split: Annotated[
         Split | None, typer.Option(help="Of a manifest: this part only; all if absent.")
@@ -227,7 +232,7 @@ def predict(
     from dismix import atomic
     from dismix.cli.options import report_skipped
     from dismix.data.manifest import read_manifest
-    from dismix.data.overwriting import refuse_ending
+    from dismix.data.overwriting import refuse_ending, refuse_own_source
     from dismix.graders.predict import predict_files, predict_manifest
     from dismix.graders.saving import load_grader
     from dismix.progress import bar
@@ -235,14 +240,16 @@ def predict(
     if output is not None:
         refuse_ending(output, *((".json",) if json_out else (".csv", ".json")))
     manifest = _manifest_among(images, split)
-    grader = load_grader(model, _device(cpu))
+    data = None if manifest is None else read_manifest(manifest)
+    if output is not None and data is not None:
+        refuse_own_source(output, data.path, "the manifest with the known grades")
+    grader = load_grader(model, usable_device("cpu" if cpu else "auto"))
     with bar(quiet=quiet or output is None) as progress:
-        if manifest is None:
+        if data is None:
             found = predict_files(grader, images, batch_size=batch_size, progress=progress)
         else:
             found = predict_manifest(
-                grader, read_manifest(manifest), split=split, batch_size=batch_size,
-                progress=progress,
+                grader, data, split=split, batch_size=batch_size, progress=progress
             )  # fmt: skip
     as_json = json_out or (output is not None and output.suffix.lower() == ".json")
     text = found.to_json() if as_json else found.to_csv()
@@ -274,12 +281,6 @@ def _manifest_among(paths: list[Path], split: Split | None) -> Path | None:
             "image files have no splits", column="--split", cure="leave it out, or give a manifest"
         )
     return found[0] if found else None
-
-
-def _device(cpu: bool) -> str:
-    import torch
-
-    return "cuda" if torch.cuda.is_available() and not cpu else "cpu"
 
 
 @app.command()

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dismix.cli.options import Cpu, Device, Quiet, Seed
+from dismix.cli.options import Cpu, Device, Quiet, Seed, check_output
 
 app = typer.Typer(no_args_is_help=True, help="Mixing: encode, look, write, measure.")
 
@@ -200,6 +200,7 @@ def quality(
     quiet: Quiet = False,
 ) -> None:
     """Measure mixes with a grader that took no part in training, beside Mixup and CutMix."""
+    check_output(output, ".html")
     from dismix.mixing.quality_page import write_quality
     from dismix.progress import bar
 

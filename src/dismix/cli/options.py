@@ -3,7 +3,7 @@
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -118,3 +118,39 @@ def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
             )  # fmt: skip
         found[name] = value
     return found
+
+
+def merged(texts: list[str] | None, given: dict[str, Any], option: str = "--set") -> dict[str, Any]:
+    """Return what NAME=VALUE texts say with what options of their own say; each name once.
+
+    Args:
+        texts: As given, None where the option was not.
+        given: Values of options that are called as the settings are; None where one was not given.
+        option: Name of the option that takes the texts, for errors.
+
+    Example:
+        >>> merged(["lr=0.1"], {"epochs": 3, "size": None})
+        {'lr': '0.1', 'epochs': 3}
+    """
+    from dismix.errors import DisMixError
+
+    found: dict[str, Any] = {**pairs(texts, option)}
+    present = {name: value for name, value in given.items() if value is not None}
+    for name in found.keys() & present.keys():
+        raise DisMixError(
+            f"'{name}' is given by --{name.replace('_', '-')} too", column=option,
+            cure="give it once",
+        )  # fmt: skip
+    return found | present
+
+
+def check_output(output: Path | None, *endings: str) -> None:
+    """Refuse, before the work, a file to write that is a folder or promises another format."""
+    from dismix.data.overwriting import refuse_ending
+    from dismix.errors import DisMixError
+
+    if output is None:
+        return
+    if output.is_dir():
+        raise DisMixError("is a folder", file=output, cure=f"name a file, {endings[0]}")
+    refuse_ending(output, *endings)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dismix.cli.options import AsJson, ManifestPath, OnError, OnErrorOption, Quiet, pairs
+from dismix.cli.options import AsJson, Cpu, ManifestPath, OnError, OnErrorOption, Quiet, pairs
 
 
 class MetricName(StrEnum):
@@ -60,7 +60,7 @@ def study(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Run again what failed before.")
     ] = False,
-    cpu: Annotated[bool, typer.Option("--cpu", help="Do not use a GPU.")] = False,
+    cpu: Cpu = False,
     json_out: AsJson = False,
     quiet: Quiet = False,
 ) -> None:

@@ -41,6 +41,9 @@ __all__ = [
     "without_ignored",
 ]
 
+#: No picture within [-1, 1] comes near it, however it was sharpened.
+FAR_OFF = 10.0
+
 LabelledBatches: TypeAlias = Iterable[tuple[Tensor, OrdinalTarget]]
 """Clean, not augmented images (B, channels, H, W) in [-1, 1] with their targets."""
 
@@ -185,6 +188,7 @@ class Grader(nn.Module, ABC):
                 equalised if they were in training; `dismix.graders.predict` does all that
                 from files.
         """
+        _require_pixels(images)
         with evaluating(self):
             return self.grade(to_unit(images))
 
@@ -261,3 +265,20 @@ class Grader(nn.Module, ABC):
         from dismix.graders.saving import load_grader
 
         return load_grader(path, device)
+
+
+def _require_pixels(images: Tensor) -> None:
+    """Raise for what is no tensor, and for pixels from 0 to 255 that are not uint8."""
+    if not isinstance(images, Tensor):
+        raise DisMixError(
+            f"images are no tensor but of type {type(images).__name__}",
+            cure="give torch.as_tensor(images), uint8 or within [-1, 1], (B, channels, H, W)",
+        )
+    # A GPU would have to wait for the answer.
+    if images.device.type == "cpu" and images.is_floating_point() and images.numel():
+        far = float(images.detach().abs().max())
+        if not far <= FAR_OFF:
+            raise DisMixError(
+                f"images have pixels of {far:g}, and must be uint8 or within [-1, 1]",
+                cure="0 to 255 is images.to(torch.uint8), or images / 127.5 - 1",
+            )

@@ -108,7 +108,7 @@ def _check_validation(manifest: Manifest) -> None:
     val = manifest.split("val")
     if len(val) == 0:
         return
-    majorities = val.target().hard.unique().tolist()
+    majorities = [*set(val.target().hard.tolist())]
     if len(majorities) == 1:
         name = _called(majorities[0], manifest.meta.ranks)
         warnings.warn(

@@ -52,7 +52,8 @@ def export_grader(grader: Grader, path: str | Path) -> float:
             more than 1e-4.
     """
     path = Path(path)
-    if path.suffix not in SUFFIXES:
+    form = SUFFIXES.get(path.suffix.lower())
+    if form is None:
         raise DisMixError(
             f"cannot tell the format from '{path.suffix}'", file=path, cure="end it .onnx or .pt2"
         )
@@ -61,7 +62,6 @@ def export_grader(grader: Grader, path: str | Path) -> float:
             f"'{grader.name}' cannot be exported: its predictions loop until they settle",
             cure="use `dismix grader predict`, or train another method",
         )
-    form = SUFFIXES[path.suffix]
     if form == "onnx":
         _require("onnx", "onnxscript", "onnxruntime")
     # A copy: the caller's grader stays where it is, and goes on learning.

@@ -138,10 +138,11 @@ class Predictions:
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
-def expand_paths(paths: Iterable[str | Path]) -> list[Path]:
-    """Replace folders by the image files below them, in natural order."""
+def expand_paths(paths: str | Path | Iterable[str | Path]) -> list[Path]:
+    """Replace folders by the image files below them, in natural order; one path may stand alone."""
     files: list[Path] = []
-    for path in map(Path, paths):
+    # A text alone would be taken letter by letter, and its "/" for the whole disk.
+    for path in map(Path, [paths] if isinstance(paths, str | Path) else paths):
         if not path.is_dir():
             refuse_undecodable([str(path)])
             files.append(path)
@@ -156,7 +157,7 @@ def expand_paths(paths: Iterable[str | Path]) -> list[Path]:
 
 def predict_files(
     grader: Grader,
-    paths: Sequence[str | Path],
+    paths: str | Path | Sequence[str | Path],
     *,
     batch_size: int = 32,
     progress: Progress | None = None,
@@ -165,7 +166,7 @@ def predict_files(
 
     Args:
         grader: From `Grader.load`: it knows size, channels and equalisation.
-        paths: Files, or folders of them.
+        paths: Files, or folders of them; or one of these alone.
         batch_size: Images graded at once.
         progress: Called after each batch.
     """

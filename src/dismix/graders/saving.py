@@ -105,8 +105,13 @@ def load_grader(path: str | Path, device: torch.device | str = "cpu") -> Grader:
     Raises:
         DisMixError: No such file, or not a grader's.
     """
-    path = Path(path)
-    path = path / MODEL if path.is_dir() else path
+    folder = Path(path)
+    path = folder / MODEL if folder.is_dir() else folder
+    if not path.is_file() and (seeds := sorted(folder.glob(f"seed_*/{MODEL}"))):
+        raise DisMixError(
+            "holds several seeds of a grader", file=folder,
+            cure=f"give the folder of one, such as {seeds[0].parent}",
+        )  # fmt: skip
     if not path.is_file():
         raise DisMixError(
             "no trained grader here", file=path, cure="train one with `dismix grader train`"

@@ -178,6 +178,11 @@ def make_mixer(
     if name is None or name == "none":
         if generator is not None:
             raise DisMixError("a generator is given but no mixer", cure="add --mix dismix")
+        if options:
+            raise DisMixError(
+                f"options of a mixer are given ({', '.join(options)}) but no mixer",
+                cure="choose one, or leave them out",
+            )
         return None
     from dismix.mixing import create_mixer
 

@@ -10,9 +10,11 @@ from dismix.study.choices import Choices, Settled
 
 #: Usual passes of a grader: from nothing, and from pretrained weights.
 EPOCHS_FROM_NOTHING, EPOCHS_PRETRAINED = 60, 40
-#: Images that a generator usually sees, with bounds on its passes: tiny, and larger ones.
+#: Images that a generator usually sees, with bounds on its passes: tiny, tiny on photographs (as
+#: the one of `results/README.md` saw), and larger ones.
 #: Few images need as many steps as many do: after a few hundred steps nothing is separated yet.
 TINY_IMAGES, TINY_EPOCHS = 8_000, (8, 300)
+PHOTO_IMAGES = 32_000
 LIGHT_IMAGES, LIGHT_EPOCHS = 80_000, (20, 400)
 TINY_GUIDE, LIGHT_GUIDE = 500, 1000
 #: Shorter than these shares of the usual, the answer would be about haste and not about mixing.
@@ -95,11 +97,15 @@ def usual(settled: Settled, train: int) -> Lengths:
         (60, 40, 500)
         >>> usual(Settled("cpu", "tiny", "tiny", 64), 27)
         (60, 296, 500)
+        >>> usual(Settled("cpu", "tf_efficientnet_lite0", "tiny", 128), 500)
+        (40, 64, 500)
     """
     epochs = EPOCHS_FROM_NOTHING if settled.backbone == "tiny" else EPOCHS_PRETRAINED
     images, (low, high) = (
         (LIGHT_IMAGES, LIGHT_EPOCHS) if settled.light else (TINY_IMAGES, TINY_EPOCHS)
     )
+    if settled.photographs:
+        images = PHOTO_IMAGES
     generator = min(high, max(low, round(images / max(train, 1))))
     return epochs, generator, LIGHT_GUIDE if settled.light else TINY_GUIDE
 

@@ -11,11 +11,13 @@ from dismix.errors import DisMixError
 MIXERS = ("none", "mixup", "dismix")
 #: Minutes below which no study can be more than haste: trainings alone need seconds to start.
 LEAST_MINUTES = 2
-TINY_SIZE, LIGHT_SIZE = 64, 256
+TINY_SIZE, PHOTO_SIZE, LIGHT_SIZE = 64, 128, 256
 #: Pretrained backbones that a GPU is worth, the first whose weights are found.
 ON_A_GPU = ("vgg16", "tf_efficientnet_lite0")
+#: The one that a CPU can train, and the weights of a guide that reads photographs.
+ON_A_CPU, GUIDE_WEIGHTS = "tf_efficientnet_lite0", "tf_efficientnet_lite0_imagenet"
 #: Weights that a generator of the architecture "light" cannot do without.
-LIGHT_NEEDS = ("vgg16_imagenet_features_and_lpips_heads", "tf_efficientnet_lite0_imagenet")
+LIGHT_NEEDS = ("vgg16_imagenet_features_and_lpips_heads", GUIDE_WEIGHTS)
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,7 @@ class Settled:
         arch: Architecture of the generators.
         size: Pixels a side.
         notes: What had to be chosen otherwise than usual, for the page.
+        guided: Whether tiny generators have a guide from ImageNet, see `photographs`.
     """
 
     device: str
@@ -158,11 +161,21 @@ class Settled:
     arch: str
     size: int
     notes: tuple[str, ...] = ()
+    guided: bool = False
 
     @property
     def light(self) -> bool:
         """Whether generators are larger than the tiny ones for CPUs."""
         return self.arch != "tiny"
+
+    @property
+    def photographs(self) -> bool:
+        """Whether pretrained graders are compared under tiny generators: photographs on a CPU.
+
+        A small guide that begins from nothing hardly reads them, and pictures of so small a
+        decoder are told from them (`results/README.md`, few real knees).
+        """
+        return not self.light and self.backbone != "tiny"
 
 
 def settle(choices: Choices) -> Settled:
@@ -195,10 +208,20 @@ def settle(choices: Choices) -> Settled:
             )
     if backbone is None:
         backbone = "tiny" if device == "cpu" or arch == "tiny" else _pretrained()
-    size = choices.size or (TINY_SIZE if arch == "tiny" else ARCHITECTURES[arch].image_size)
+    found = Settled(device, backbone, arch, 0)
+    tiny_size = PHOTO_SIZE if found.photographs else TINY_SIZE
+    size = choices.size or (ARCHITECTURES[arch].image_size if found.light else tiny_size)
     # Before images are decoded and a trial fails for it.
     ARCHITECTURES[arch].resized(size)
-    return Settled(device, backbone, arch, size, tuple(notes))
+    here = find_weights(GUIDE_WEIGHTS) is not None
+    if here and device == "cpu" and choices.backbone is None and not found.light:
+        notes.append(
+            "Graders are tiny and begin from nothing, which is quick. A pretrained one reads far "
+            f"more in photographs, and takes far longer: `--backbone {ON_A_CPU}`, whose weights "
+            "are here."
+        )
+    guided = found.photographs and here
+    return dataclasses.replace(found, size=size, notes=tuple(notes), guided=guided)
 
 
 def _pretrained() -> str:

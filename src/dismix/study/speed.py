@@ -79,7 +79,7 @@ def measured_speed(
     asked = {
         "grader": choices.grader, "backbone": settled.backbone, "arch": settled.arch,
         "size": settled.size, "device": settled.device, "hardware": machine,
-        "changes": dict(choices.changes),
+        "guided": settled.guided, "changes": dict(choices.changes),
     }  # fmt: skip
     known = _known(folder / FILE, asked)
     if known is not None:
@@ -173,5 +173,6 @@ def _guide_seconds(trial: Path, run: RunSpec, recipe: Mapping[str, Any], settled
         train_guide(train, device, steps=steps, kind=kind)
         taken.append(time.perf_counter() - begun)
     a_pass = max(0.0, taken[1] - taken[0]) / 3
-    batch, networks = (32, 2) if kind == "lite0" else (48, 1)
+    # Beside a large guide the reader is large too, but for the tiny generator's, which is quick.
+    batch, networks = (32, 1 + settled.light) if kind == "lite0" else (48, 1)
     return networks * a_pass * batch / len(train)
