@@ -37,3 +37,8 @@ def test_a_thousand_names_are_no_hint():
     assert near_names("network7", names).startswith("did you mean 'network7'")
     assert near_names("zzz", names) == "none of the 1000 known names is close"
     assert near_names("zzz", names[:3]) == "choose one of network0, network1, network2"
+
+
+def test_capitals_are_no_difference():
+    assert near_names("filename", ["FILE_NAME", "KL"]) == "did you mean 'FILE_NAME'?"
+    assert near_names("kl grad", ["Image", "KL grade"]) == "did you mean 'KL grade'?"

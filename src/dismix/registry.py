@@ -18,9 +18,11 @@ def near_names(name: str, known: list[str]) -> str:
         >>> near_names("idird", ["idrid", "koa"])
         "did you mean 'idrid'?"
     """
-    close = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.6)
+    # By small letters on either side: columns of a table may be called in capitals.
+    folded = {other.lower(): other for other in reversed(known)}
+    close = difflib.get_close_matches(name.lower(), list(folded), n=3, cutoff=0.6)
     if close:
-        return "did you mean " + " or ".join(f"'{c}'" for c in close) + "?"
+        return "did you mean " + " or ".join(f"'{folded[c]}'" for c in close) + "?"
     if len(known) > MOST_LISTED:
         return f"none of the {len(known)} known names is close"
     return "choose one of " + ", ".join(known)

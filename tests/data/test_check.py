@@ -1,7 +1,9 @@
 import json
+import os
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import Mock, call
 
 import numpy as np
 import pandas as pd
@@ -105,9 +107,10 @@ def test_hopeless_tables_are_reported_not_raised(tmp_path: Path, text: str, code
     assert not report.ok
 
 
-def test_bad_meta_is_one_finding_among_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ranks", ["3", '["low", "low"]'])
+def test_bad_meta_is_one_finding_among_others(tmp_path: Path, ranks: str) -> None:
     path = save(tmp_path, "image,grade\na.png,0\nb.png,1\n")
-    (tmp_path / "manifest.meta.json").write_text('{"ranks": 3}')
+    (tmp_path / "manifest.meta.json").write_text(f'{{"ranks": {ranks}}}')
     report = check_path(path)
     assert {"bad-meta", "missing-image"} <= codes(report)
 
@@ -490,3 +493,25 @@ def test_cures_fit_the_fault(tmp_path: Path) -> None:
         "name a file",
         "use JPEG, PNG, WebP, TIFF, BMP or DICOM, or leave the row out with --write-readable",
     ]
+
+
+def test_a_folder_of_missing_images_is_listed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures(tmp_path / "in", ["a.png", "b.png", "c.png"])
+    listdir = Mock(wraps=os.listdir)
+    monkeypatch.setattr(os, "listdir", listdir)
+    path = save(tmp_path, "image,grade\nin/a.jpg,0\nin/b.jpg,1\nin/C.jpg,1\nin/d.jpg,0\n")
+    cures = [finding.cure for finding in check_path(path).of("missing-image")]
+    assert cures[:3] == [f"did you mean '{name}.png'?" for name in "abc"]
+    assert "correct the path" in cures[3]
+    assert listdir.call_args_list.count(call(tmp_path / "in")) == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there they are paths")
+def test_paths_of_windows_and_text_instead_of_paths_are_told(tmp_path: Path) -> None:
+    pictures(tmp_path / "in", ["a.png"])
+    path = save(tmp_path, f"image,grade\nin/a.png,0\nin\\a.png,1\n{'word ' * 100},0\n")
+    found = check_path(path).of("missing-image")
+    assert [finding.rows for finding in found] == [(3,), (4,)]
+    assert "write / instead of \\" in found[0].cure

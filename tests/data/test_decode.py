@@ -78,24 +78,32 @@ def test_16_bit_with_12_in_use() -> None:
     assert decode_image(data, bits=12, channels=3).shape == (1, 4, 3)
 
 
-def deep_colour_png() -> bytes:
-    """A PNG of one pixel, 16 bits a channel, which Pillow cannot write."""
+def deep_png(colour: int, *values: int) -> bytes:
+    """A PNG of one pixel, 16 bits a channel, of a colour type that Pillow cannot write."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return (
             struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
         )
 
-    head = struct.pack(">IIBBBBB", 1, 1, 16, 2, 0, 0, 0)
-    row = b"\0" + struct.pack(">3H", 4095, 2048, 0)
+    head = struct.pack(">IIBBBBB", 1, 1, 16, colour, 0, 0, 0)
+    row = b"\0" + struct.pack(f">{len(values)}H", *values)
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         chunk(*part) for part in ((b"IHDR", head), (b"IDAT", zlib.compress(row)), (b"IEND", b""))
     )
 
 
-def test_16_bit_colour_has_8_bits_and_no_other_scale() -> None:
-    data = deep_colour_png()
-    assert decode_image(data)[0, 0].tolist() == [15, 8, 0]
+@pytest.mark.parametrize(
+    ("data", "pixel"),
+    [
+        (deep_png(2, 4095, 2048, 0), [15, 8, 0]),
+        (deep_png(4, 4095, 65535), [15, 15, 15]),
+        (deep_png(6, 4095, 2048, 0, 65535), [15, 8, 0]),
+    ],
+    ids=["colour", "grey with alpha", "colour with alpha"],
+)
+def test_16_bit_colour_has_8_bits_and_no_other_scale(data: bytes, pixel: list[int]) -> None:
+    assert decode_image(data, channels=3)[0, 0].tolist() == pixel
     with pytest.raises(DisMixError, match=r"16-bit colour.*bits=12 cannot scale it; export all"):
         decode_image(data, bits=12)
     # Colour of 8 bits has nothing to be scaled.

@@ -9,6 +9,7 @@ import torch
 
 from dismix.data.describe import grade_counts
 from dismix.data.manifest import ManifestMeta, make_manifest, read_manifest, write_manifest
+from dismix.data.mixed_rows import mixed_rows
 from dismix.data.table_checks import Sheet
 from dismix.errors import DisMixError
 
@@ -119,3 +120,12 @@ def test_checks_count_as_training_does() -> None:
     sheet = Sheet(manifest.table, manifest.meta, Path(), "x", manifest.lines)
     assert manifest.target().hard.tolist() == [1, 1, 0, 1]
     assert sheet.counts() == grade_counts(manifest) == {"train": [0, 2], "test": [1, 1]}
+
+
+def test_a_mix_is_what_nobody_graded():
+    table = pd.DataFrame({
+        "image": ["graded", "voted", "soft", "mix"], "policy": ["x", "x", None, "x"],
+        "grade": [0, None, None, None], "annotator_a": [None, 1, None, None],
+        "prob_0": [0.5] * 4, "prob_1": [0.5] * 4,
+    })  # fmt: skip
+    assert mixed_rows(make_manifest(table, None, ".")).tolist() == [False, False, False, True]

@@ -125,6 +125,7 @@ def test_table_exported_by_a_spreadsheet(tmp_path):
         ("image,annotator_x,annotator_x\na,1,2\n", "row 1, column 'annotator_x': two columns"),
         ("image,grade\na,1\nb,-1\n", "row 3, column 'grade': -1 is outside"),
         ("image,grade\na,1\na,1\n", "row 3, column 'image': 'a' is listed a second time"),
+        ("My study,,\nimage,grade,x\na,1,2\n", "row 1: 2 columns have cells but no name; begin"),
         ("image,grade\nb/a,1\n./b//a,1\n", "row 3, column 'image': './b//a' is listed a second"),
         ("image,grade\n,1\n", "row 2, column 'image': is empty"),
         ("image,grade\na,\n", "row 2: the image has neither .*; fill column 'grade', or"),
@@ -151,10 +152,23 @@ def test_missing_and_undecodable_files(tmp_path):
         read_manifest(path)
 
 
-@pytest.mark.parametrize("meta", ["{", "[]", '{"ranks": ["a"]}', '{"ranks": ["a","b"], "x": 1}'])
-def test_bad_meta_is_named(wide, meta):
+@pytest.mark.parametrize(
+    ("meta", "words"),
+    [
+        ("{", "Expecting"),
+        ("[]", "no object"),
+        ('{"ranks": ["a"]}', "at least two names"),
+        ('{"ranks": ["a", "b"], "gray": true}', "unknown field 'gray', did you mean 'grey'"),
+        ('{"ranks": ["a", "a", "b"]}', "two ranks are called 'a'"),
+        ('{"ranks": ["a", ""]}', "a rank has an empty name"),
+        ('{"ranks": ["a", null, ["b"]]}', "must list names, not null"),
+    ],
+)
+def test_bad_meta_is_named(wide, meta, words):
     wide.with_suffix(".meta.json").write_text(meta)
-    with pytest.raises(DisMixError, match=r"graded\.meta\.json: is not a manifest's meta file"):
+    with pytest.raises(
+        DisMixError, match=rf"graded\.meta\.json: is not a manifest's meta file \(.*{words}"
+    ):
         read_manifest(wide)
 
 
@@ -365,3 +379,32 @@ def test_a_code_for_a_missing_grade_makes_no_ranks(tmp_path):
 def test_a_rank_has_a_name():
     with pytest.raises(DisMixError, match="a rank has an empty name"):
         make_manifest(pd.DataFrame({"image": ["a"], "grade": [0]}), ManifestMeta(("a", "")), ".")
+
+
+def test_an_image_is_listed_once_whole_path_or_not(tmp_path):
+    path = tmp_path / "m.csv"
+    path.write_text(f"image,grade,split\nb.png,0,train\na.png,0,train\n{tmp_path}/a.png,0,test\n")
+    with pytest.raises(DisMixError, match=r"row 4, column 'image': '.*a\.png' is listed a second"):
+        read_manifest(path)
+    # From another folder it is another file.
+    table = pd.DataFrame({"image": ["a.png", f"{tmp_path}/a.png"], "grade": [0, 1]})
+    assert len(make_manifest(table, None, tmp_path / "other")) == 2
+
+
+def test_columns_that_differ_by_space_only_are_two_of_one_name():
+    table = pd.DataFrame([["a.png", 0, 1]], columns=["image", "grade", "grade "])
+    with pytest.raises(DisMixError, match="two columns are called 'grade'; rename one"):
+        make_manifest(table, None, ".")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"equalize": True}, {"grey": True}, {"bits": 12}, {"fit": "pad"}, {"ranks": ("0", "b")}],
+)
+def test_a_fingerprint_tells_how_files_are_read_and_not_where_they_lie(other, tmp_path):
+    table = pd.DataFrame({"image": ["a.png", "b.png"], "grade": [0, 1]})
+    plain = make_manifest(table, ManifestMeta(("0", "1")), tmp_path).fingerprint()
+    moved = make_manifest(table, ManifestMeta(("0", "1"), notes="moved"), tmp_path / "new")
+    assert moved.fingerprint() == plain
+    meta = ManifestMeta(**{"ranks": ("0", "1"), **other})
+    assert make_manifest(table, meta, tmp_path).fingerprint() != plain

@@ -1,3 +1,5 @@
+import unicodedata
+
 import pytest
 
 from dismix.data.rank_names import find_rank, rank_numbers, rank_position
@@ -74,3 +76,9 @@ def test_cells_of_tables_and_options_mean_the_same_rank(text, names, position):
     for reader in (parse_rank, rank_position):
         with pytest.raises(DisMixError, match=", ".join(names)):
             reader(text, names)
+
+
+def test_accents_are_spelled_in_two_ways():
+    names = ("sain", unicodedata.normalize("NFC", "Léger"))
+    assert find_rank(unicodedata.normalize("NFD", "léger"), names) == 1
+    assert find_rank("leger", names) is None

@@ -267,8 +267,10 @@ def test_folds_warn_of_rare_ranks_once_and_refuse_too_many():
         "fewer than 5 groups hold rank '1': some folds lack it",
     ]
     assert sum(counts(fold, "val")[1] for fold in folds) == 3
-    with pytest.raises(DisMixError, match="cannot make 1 folds"):
+    with pytest.raises(DisMixError, match="cannot make 1 folds of 413 images; give 2 to 413 folds"):
         k_fold(manifest_of(IDRID), 1, seed=0)
+    with pytest.raises(DisMixError, match="2 folds of 1 group; add patients; images with"):
+        k_fold(manifest_of([4, 4], groups=["p"] * 8), 2, seed=0)
 
 
 @pytest.mark.data

@@ -94,3 +94,10 @@ def test_a_group_with_a_lonely_rank_stays():
 
 def test_nothing_can_be_chosen_from_one_group():
     assert choose_groups(np.array([[3, 2]]), 0.15).tolist() == [False]
+
+
+def test_the_only_holder_of_a_rank_stays_however_well_it_would_fit():
+    groups = np.array([[1, 50]] + [[0, 1]] * 10)
+    chosen = choose_groups(groups, 0.8)
+    assert not chosen[0]
+    assert chosen[1:].any()

@@ -125,6 +125,13 @@ def test_equal_length_is_not_equal_bytes(tmp_path: Path) -> None:
     assert find_identical([tmp_path / "a", tmp_path / "b"]) == []
 
 
+def test_empty_files_are_no_copies_of_each_other(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in "abc"]
+    for file in files:
+        file.touch()
+    assert find_identical(files) == []
+
+
 def test_nothing_readable() -> None:
     assert find_twins([Path("x")], [Look(error="gone")], mirrored=True) == []
 

@@ -107,3 +107,10 @@ def test_unknown_format_is_named(tmp_path):
     with pytest.raises(DisMixError, match=r"unknown picture format '\.xyz'"):
         save_picture(Image.new("L", (2, 2)), tmp_path / "a.xyz")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("ending", [".jpg", ".webp", ".gif"])
+def test_a_picture_too_large_for_its_format_is_told(tmp_path, ending):
+    with pytest.raises(DisMixError, match=rf"2 x 70000 pixels cannot be written as '\{ending}'"):
+        save_picture(Image.new("RGB", (2, 70_000)), tmp_path / f"a{ending}")
+    assert list(tmp_path.iterdir()) == []

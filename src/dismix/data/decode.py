@@ -6,7 +6,8 @@ JPEG, PNG, WebP, TIFF and BMP are read by Pillow, DICOM by :mod:`dismix.data.dic
 * The EXIF orientation is applied; colour profiles are not.
 * 16-bit grey maps 0..65535 to 0..255, whatever the image holds, so that equal values stay
   equal from image to image. ``bits=12`` maps 0..4095 instead (larger values become white).
-  16-bit colour is read in its upper 8 bits, so other ``bits`` are refused for it.
+  16-bit colour, and grey with transparency, are read in their upper 8 bits, so other ``bits``
+  are refused for them.
 * Floating-point pixels map 0..1 to 0..255, NaN and infinities to 0. Others, and whole numbers
   outside 0..65535, are refused: stretched by its own extremes, each image would get a scale of
   its own, and equal values would differ from image to image.
@@ -188,7 +189,7 @@ def too_large(name: str, max_pixels: int, size: tuple[int, int] | None = None) -
     return DisMixError(
         f"{shape} is over the limit of {max_pixels:,} pixels",
         file=name,
-        cure=f"shrink it or raise max_pixels, {SKIP}",
+        cure=f"shrink it (from Python, max_pixels may be raised), {SKIP}",
     )
 
 
@@ -215,8 +216,8 @@ def _decode_pillow(
             image.draft(None, (near_size * _REDUCING_GAP,) * 2)
         if bits != 16 and _deep_colour(image, stream):
             raise DisMixError(
-                f"holds 16-bit colour, of which only the upper 8 bits are read: bits={bits} cannot"
-                " scale it",
+                f"holds 16-bit colour or transparency, of which only the upper 8 bits are read:"
+                f" bits={bits} cannot scale it",
                 file=name, cure=f"export all images in 8 bits by one scale, {SKIP}",
             )  # fmt: skip
         # White-is-zero TIFFs: Pillow inverts 8-bit ones only. Asked for before the tags go.
@@ -241,8 +242,8 @@ def _deep_colour(image: Image.Image, stream: Stream) -> bool:
     stream.seek(24)
     depth, colour = stream.read(2)
     stream.seek(place)
-    # Colour type: 2 is RGB, 6 RGB with transparency.
-    return depth > 8 and colour in (2, 6)
+    # Colour type: 2 is RGB, 4 and 6 are grey and RGB with transparency.
+    return depth > 8 and colour in (2, 4, 6)
 
 
 def _flattened(image: Image.Image, name: str) -> Image.Image:

@@ -125,6 +125,13 @@ def _refuse_ragged(cells: list[str], header: list[str], path: Path, line: int) -
 
 
 def _refuse_bad_names(names: list[str], path: Path) -> None:
+    if names.count("") > 1:
+        raise DisMixError(
+            f"{names.count('')} columns have cells but no name",
+            file=path,
+            row=1,
+            cure="begin with the line that names the columns: no title above it",
+        )
     for place, name in enumerate(names):
         if name in names[:place]:
             raise DisMixError(

@@ -1,6 +1,8 @@
 """Checks that open the images: readable, alike in size and colour, no twins."""
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -66,27 +68,46 @@ def image_findings(
 def _unreadable(
     sheet: Sheet, names: Sequence[str], rows: Sequence[int], looks: Sequence[Look]
 ) -> Iterator[Finding]:
+    # Each folder is listed once: a wrong ending makes all of its images missing.
+    listed = lru_cache(maxsize=None)(_names_by_stem)
     for row, look in zip(rows, looks, strict=True):
         if look.error is None:
             continue
         line, name = int(sheet.lines[row]), names[row]
         path = as_on_disk(sheet.root / name)
-        code = "unreadable-image" if path.exists() else "missing-image"
+        # Unlike the methods of a path, this takes a name that is too long for one that is absent.
+        there = os.path.exists(path)
+        code = "unreadable-image" if there else "missing-image"
         code = "missing-package" if look.lacks_package else code
-        cure = look.cure.replace(SKIP, _DROP) if path.exists() else _near_file(path)
+        cure = look.cure.replace(SKIP, _DROP) if there else _near_file(path, listed)
         yield Finding("error", code, f"row {line}: {name}: {look.error}", (line,), (name,), cure)
 
 
-def _near_file(path: Path) -> str:
-    """Return a cure for a missing file: another ending or case, or an absent folder."""
+def _near_file(path: Path, listed: Callable[[Path], dict[str, str]]) -> str:
+    """Return a cure for a missing file: another ending or case, or an absent folder.
+
+    Args:
+        path: Where it should be.
+        listed: Gives the names of the files in a folder by their stems, as `_names_by_stem` does.
+    """
     folder = path.parent
-    if not folder.is_dir():
+    if "\\" in path.name:
+        return "write / instead of \\, or let `dismix data import` read the table"
+    if not os.path.isdir(folder):
         return f"there is no folder '{folder.name}' in {folder.parent}"
-    stem = path.stem.casefold()
-    if path.is_symlink():
+    if os.path.islink(path):
         return "it is a link to a file that is gone"
-    other = next((p.name for p in sorted(folder.iterdir()) if p.stem.casefold() == stem), None)
+    other = listed(folder).get(path.stem.casefold())
     return f"did you mean '{other}'?" if other else f"correct the path, {_DROP}"
+
+
+def _names_by_stem(folder: Path) -> dict[str, str]:
+    """Return the names of what a folder holds, by their stems in small letters; the first wins."""
+    try:
+        found = sorted(os.listdir(folder), reverse=True)
+    except OSError:
+        return {}
+    return {Path(name).stem.casefold(): name for name in found}
 
 
 def _size_findings(looks: Sequence[Look]) -> Iterator[Finding]:

@@ -48,7 +48,14 @@ from dismix.data.manifest_meta import (
 )
 from dismix.data.overwriting import refuse_ending
 from dismix.data.spelling import as_on_disk
-from dismix.data.validate import Problem, first_problem, grade_problems, jump_problems, normalise
+from dismix.data.validate import (
+    Problem,
+    first_problem,
+    grade_columns,
+    grade_problems,
+    jump_problems,
+    normalise,
+)
 from dismix.errors import DisMixError
 from dismix.registry import near_names
 
@@ -229,13 +236,14 @@ def make_manifest(
     table = normalise(table)
     if meta is not None:
         refuse_bad_ranks(meta.ranks, path)
-    _raise_for(first_problem(table, None if meta is None else len(meta.ranks)), path, lines)
-    grade_columns = [*vote_columns(table), *(["grade"] if "grade" in table else [])]
+    folder = _placed(Path(root))
+    num_ranks = None if meta is None else len(meta.ranks)
+    _raise_for(first_problem(table, num_ranks, folder), path, lines)
     if meta is None:
-        tops = [table[c].max() for c in grade_columns if table[c].notna().any()]
+        tops = [table[c].max() for c in grade_columns(table) if table[c].notna().any()]
         largest = int(max([*tops, len(law_columns(table)) - 1]))
         meta = ManifestMeta(ranks=tuple(str(rank) for rank in range(max(largest, 1) + 1)))
-    return Manifest(table, meta, _placed(Path(root)), path, lines)
+    return Manifest(table, meta, folder, path, lines)
 
 
 def read_manifest(path: str | Path) -> Manifest:

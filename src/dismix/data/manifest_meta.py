@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from dismix import atomic
 from dismix.errors import DisMixError
@@ -58,24 +59,37 @@ def read_meta(path: Path) -> ManifestMeta | None:
         return None
     try:
         # With or without byte-order mark, which editors on Windows put in front.
-        content = json.loads(file.read_text(encoding="utf-8-sig"))
-        if not isinstance(content, dict):
-            raise TypeError("it is no object")
-        ranks = content["ranks"]
-        if not isinstance(ranks, list) or len(ranks) < 2:
-            raise TypeError("'ranks' must list at least two names")
-        for name, words in _META_KINDS.items():
-            default = getattr(ManifestMeta, name)
-            # By type, since any other text, "no" too, would count as true.
-            if type(content.get(name, default)) is not type(default):
-                raise TypeError(f"'{name}' must be {words}, not {content[name]!r}")
-        return ManifestMeta(**{**content, "ranks": tuple(str(r) for r in ranks)})
+        return _meta_of(json.loads(file.read_text(encoding="utf-8-sig")))
     except (ValueError, KeyError, TypeError, DisMixError) as error:
         raise DisMixError(
             f"is not a manifest's meta file ({error})",
             file=file,
             cure='it needs {"ranks": ["low", ..., "high"]}; delete it to infer the ranks',
         ) from error
+
+
+def _meta_of(content: Any) -> ManifestMeta:
+    """Return what a meta file says; raises where it says it wrongly."""
+    if not isinstance(content, dict):
+        raise TypeError("it is no object")
+    ranks = content["ranks"]
+    if not isinstance(ranks, list) or len(ranks) < 2:
+        raise TypeError("'ranks' must list at least two names")
+    for rank in ranks:
+        # Numbers are names too; true and false are as likely a slip.
+        if type(rank) not in (str, int, float):
+            raise TypeError(f"'ranks' must list names, not {json.dumps(rank)}")
+    names = tuple(str(rank) for rank in ranks)
+    refuse_bad_ranks(names)
+    for name in content:
+        if name not in ("ranks", *_META_KINDS):
+            raise TypeError(f"unknown field '{name}', {near_names(name, [*_META_KINDS])}")
+    for name, words in _META_KINDS.items():
+        default = getattr(ManifestMeta, name)
+        # By type, since any other text, "no" too, would count as true.
+        if type(content.get(name, default)) is not type(default):
+            raise TypeError(f"'{name}' must be {words}, not {content[name]!r}")
+    return ManifestMeta(**{**content, "ranks": names})
 
 
 def write_meta(meta: ManifestMeta, path: Path) -> None:

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 
+from dismix.data.spelling import alike
 from dismix.errors import DisMixError
 from dismix.registry import near_names
 
@@ -79,7 +80,7 @@ def find_rank(text: str, names: Sequence[str], *, first: int = 0) -> int | None:
     then: of the ranks 1, 2, 3 the one called "1.0" by a spreadsheet is the first.
 
     Args:
-        text: What somebody wrote; a name in any case.
+        text: What somebody wrote; a name in any case, and in any spelling of its accents.
         names: C names, low to high.
         first: Number of the lowest rank where names have none of their own.
 
@@ -92,9 +93,9 @@ def find_rank(text: str, names: Sequence[str], *, first: int = 0) -> int | None:
     text = text.strip()
     if text in names:
         return list(names).index(text)
-    folded = [name.casefold() for name in names]
-    if text.casefold() in folded:
-        return folded.index(text.casefold())
+    folded = [alike(name) for name in names]
+    if alike(text) in folded:
+        return folded.index(alike(text))
     numbers = own_numbers(names) or tuple(range(first, first + len(names)))
     number = written_number(text)
     return numbers.index(number) if number in numbers else None

@@ -8,6 +8,16 @@ import unicodedata
 from pathlib import Path
 
 
+def alike(name: str) -> str:
+    """Return a name as it is compared with others: one spelling of its accents, any case.
+
+    Example:
+        >>> alike("Le\u0301ger") == alike("l\u00e9ger")
+        True
+    """
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
 def as_on_disk(path: Path) -> Path:
     """Return the path of a file in the spelling that it has on disk, or as it is.
 

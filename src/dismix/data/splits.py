@@ -26,6 +26,9 @@ from dismix.data.twins import find_identical
 from dismix.errors import DisMixError
 from dismix.registry import near_names
 
+#: Said where a single group is left, which may be many patients that share a file.
+_TOGETHER = "images with the same bytes count as one (`dismix data check` lists them)"
+
 
 def split_validation(manifest: Manifest, share: float = 0.15, *, seed: int) -> Manifest:
     """Move a part of the training rows to validation.
@@ -133,7 +136,7 @@ def scarcity_subset(
         of_rank = rows[rank == c]
         count = max(at_least, int(np.floor(share * len(of_rank) + 0.5)))
         keep[of_rank[:count]] = True
-    note = f"scarcity subset {share:.0%} of each rank, at least {at_least}, seed {seed}"
+    note = f"scarcity subset {_percent(share)} of each rank, at least {at_least}, seed {seed}"
     return _noted(manifest.rows(keep), note)
 
 
@@ -165,13 +168,17 @@ def k_fold(
     rank, group, keys = _strata(manifest, rows)
     groups = _composition(rank, group, len(keys), manifest.num_ranks)
     if not 2 <= k <= len(keys):
+        noun, more = ("group", "patients") if _is_grouped(manifest) else ("image", "images")
         raise DisMixError(
-            f"cannot make {k} folds of {len(keys)} groups", cure=f"give 2 to {len(keys)} folds"
+            f"cannot make {k} folds of {len(keys)} {noun}{'' if len(keys) == 1 else 's'}",
+            file=manifest.path,
+            cure=f"give 2 to {len(keys)} folds" if len(keys) >= 2 else f"add {more}; {_TOGETHER}",
         )
     most = int(np.bincount(rank).max())
     if k > most:
         raise DisMixError(
             f"cannot make {k} folds: no rank has more than {most} images",
+            file=manifest.path,
             cure=f"give 2 to {most} folds" if most >= 2 else "collect more images",
         )
     _warn_lonely(groups, manifest, "one fold trains without it")
@@ -229,18 +236,30 @@ def _moved(manifest: Manifest, share: float, to: str, purpose: str, *, seed: int
     split[moved] = to
     # Whole groups, and ranks that stay, may give another share than was asked for.
     met = abs(len(moved) - share * len(rows)) < 1
-    done = f"{share:.0%} of train" if met else f"{len(moved)} of {len(rows)} train images"
-    asked = "" if met else f" ({share:.0%} asked)"
+    done = f"{_percent(share)} of train" if met else f"{len(moved)} of {len(rows)} train images"
+    asked = "" if met else f" ({_percent(share)} asked)"
     return _with_split(manifest, split, f"{purpose} {done}{asked}, seed {seed}")
+
+
+def _percent(share: float) -> str:
+    """Return a share as it was asked for.
+
+    Example:
+        >>> _percent(0.15), _percent(0.125)
+        ('15%', '12.5%')
+    """
+    return f"{100 * share:g}%"
 
 
 def _impossible(manifest: Manifest, purpose: str, count: int) -> DisMixError:
     """Return the error for a part that no group can go to: each is all that there is of a rank."""
-    grouped = "group" in manifest.table and bool(manifest.table["group"].notna().any())
-    noun, more = ("groups (patients)", "patients") if grouped else ("training images", "images")
+    noun, more = "training images", "images"
+    if _is_grouped(manifest):
+        noun, more = "groups (patients)", "patients"
     each = f"each of the {count} {noun}" if count > 1 else f"the only one of the {noun}"
     parts = {*manifest.table["split"], "val" if purpose == "validation" else "test"}
     cure = f"add {more}: train and {purpose} need 2 of a rank"
+    cure += f"; {_TOGETHER}" if count == 1 else ""
     if len(parts) == len(SPLITS):
         cure = (
             f"add {more}: train, val and test need 3 of a rank; or do without one of these"
@@ -251,6 +270,10 @@ def _impossible(manifest: Manifest, purpose: str, count: int) -> DisMixError:
         file=manifest.path,
         cure=cure,
     )
+
+
+def _is_grouped(manifest: Manifest) -> bool:
+    return "group" in manifest.table and bool(manifest.table["group"].notna().any())
 
 
 def _rows(manifest: Manifest, *splits: str) -> NDArray[np.int64]:

@@ -136,9 +136,8 @@ class Sheet:
 def table_findings(sheet: Sheet) -> Iterator[Finding]:
     """Yield everything wrong with, or worth knowing about, a table."""
     num_ranks = None if sheet.meta is None else len(sheet.ranks)
-    yield from problem_findings(
-        problems(sheet.table, num_ranks), sheet.lines, sheet.column("image")
-    )
+    found = problems(sheet.table, num_ranks, sheet.root)
+    yield from problem_findings(found, sheet.lines, sheet.column("image"))
     if sheet.meta is not None and sheet.meta.notes:
         yield Finding("note", "source", sheet.meta.notes)
     if patients := patient_column(sheet.table):

@@ -54,7 +54,7 @@ def find_identical(paths: Sequence[Path]) -> list[Twins]:
     """Find files with the same bytes; only files of equal length are read.
 
     Args:
-        paths: Files; those that cannot be read are left out.
+        paths: Files; those that are empty or cannot be read are left out.
 
     Example:
         >>> import tempfile
@@ -66,10 +66,10 @@ def find_identical(paths: Sequence[Path]) -> list[Twins]:
     """
     by_length: dict[int, list[int]] = defaultdict(list)
     for index, path in enumerate(paths):
-        try:
-            by_length[path.stat().st_size].append(index)
-        except OSError:
-            continue
+        # Empty files, as failed copies are, are no pictures: alike, they tell nothing.
+        with suppress(OSError):
+            if size := path.stat().st_size:
+                by_length[size].append(index)
     by_bytes: dict[str, list[int]] = defaultdict(list)
     for indices in by_length.values():
         for index in indices if len(indices) > 1 else []:

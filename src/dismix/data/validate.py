@@ -1,9 +1,10 @@
 """Checks on a manifest's table, shared by reading (stop at the first) and `data check` (all)."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ import pandas as pd
 from dismix.data.laws import law_columns, law_problems
 from dismix.data.rank_names import fraction_cure
 from dismix.data.ungraded import ungraded_cure
+from dismix.errors import DisMixError
 
 #: Cells that mean "not known" in columns of grades and groups.
 GAPS = frozenset({"", "-", "na", "n/a", "nan", "null", "none"})
@@ -44,8 +46,14 @@ def normalise(table: pd.DataFrame) -> pd.DataFrame:
     """Return a copy with stripped names and cells, a split column, and numeric grades.
 
     Cells that are no numbers are left as they are for :func:`problems` to name.
+
+    Raises:
+        DisMixError: Two columns have one name.
     """
     table = table.rename(columns=lambda c: str(c).strip()).reset_index(drop=True)
+    if not table.columns.is_unique:
+        twice = str(table.columns[table.columns.duplicated()][0])
+        raise DisMixError(f"two columns are called '{twice}'", cure="rename one")
     # Spreadsheets export empty trailing columns.
     empty = [c for c in table.columns if c.startswith("Unnamed:") and table[c].isna().all()]
     table = table.drop(columns=empty)
@@ -82,17 +90,23 @@ def grade_columns(table: pd.DataFrame) -> list[str]:
     return [c for c in table.columns if c == "grade" or str(c).startswith("annotator_")]
 
 
-def first_problem(table: pd.DataFrame, num_ranks: int | None) -> Problem | None:
-    """Return the first problem of a normalised table, or None."""
-    return next(problems(table, num_ranks), None)
+def first_problem(
+    table: pd.DataFrame, num_ranks: int | None, root: Path | None = None
+) -> Problem | None:
+    """Return the first problem of a normalised table, or None; arguments as for `problems`."""
+    return next(problems(table, num_ranks, root), None)
 
 
-def problems(table: pd.DataFrame, num_ranks: int | None) -> Iterator[Problem]:
+def problems(
+    table: pd.DataFrame, num_ranks: int | None, root: Path | None = None
+) -> Iterator[Problem]:
     """Yield every problem of a normalised table.
 
     Args:
         table: As :func:`normalise` returns it.
         num_ranks: C where it is known; None accepts any up to ``LARGEST_GRADE``.
+        root: Folder that relative image paths start from, where it is known: a file may be listed
+            by such a path and by a whole one.
 
     Example:
         >>> table = normalise(pd.DataFrame({"image": ["a.png"], "grade": ["7"]}))
@@ -115,7 +129,7 @@ def problems(table: pd.DataFrame, num_ranks: int | None) -> Iterator[Problem]:
     if len(table) == 0:
         yield Problem("no-rows", "has a header but no rows", "add a row for each image")
         return
-    yield from _image_problems(table)
+    yield from _image_problems(table, root)
     yield from _split_problems(table)
     for column in columns:
         yield from grade_problems(table[column], num_ranks)
@@ -130,12 +144,13 @@ def problems(table: pd.DataFrame, num_ranks: int | None) -> Iterator[Problem]:
     yield from _group_problems(table)
 
 
-def _image_problems(table: pd.DataFrame) -> Iterator[Problem]:
+def _image_problems(table: pd.DataFrame, root: Path | None) -> Iterator[Problem]:
     image = table["image"]
     for row in np.flatnonzero(image.isna()):
         yield Problem("no-image", "is empty", "give the image's path", int(row), "image")
-    # One file may be spelled in several ways.
-    spelled = image.map(lambda cell: os.path.normpath(str(cell)))
+    # One file may be spelled in several ways. As objects: the folder's name may be no text.
+    names = [os.path.normpath(os.path.join(root or "", str(cell))) for cell in image]
+    spelled = pd.Series(names, index=image.index, dtype=object)
     for row in np.flatnonzero(spelled.duplicated() & image.notna()):
         yield Problem(
             "image-twice", f"'{image[row]}' is listed a second time",
@@ -189,19 +204,34 @@ def jump_problems(grades: pd.DataFrame, words: Callable[[int], str] = str) -> It
     """
     numbers = grades.apply(pd.to_numeric, errors="coerce").to_numpy(np.float64, na_value=np.nan)
     used = np.unique(numbers[np.isfinite(numbers) & (numbers >= 0) & (numbers <= LARGEST_GRADE)])
+    jump = first_jump(used.tolist())
+    if jump is not None:
+        row, column = np.argwhere(numbers == jump[1])[0]
+        below, named = (words(int(grade)) for grade in jump)
+        yield Problem(
+            "grade-jump", f"{named} is far above the next grade, {below}",
+            f"leave the cell empty if {named} says that there is no grade; if it is a rank,"
+            " list all ranks, with --ranks at import or in the meta file",
+            int(row), str(grades.columns[column]),
+        )  # fmt: skip
+
+
+def first_jump(used: Sequence[float]) -> tuple[float, float] | None:
+    """Return the first grade that lies far above all below it, after the next of these, or None.
+
+    Args:
+        used: Grades that somebody gave, ascending, each once.
+
+    Example:
+        >>> first_jump([0, 1, 2, 99]), first_jump([0, 1, 3, 6, 8])
+        ((2, 99), None)
+    """
     for count, (below, grade) in enumerate(pairwise(used), start=1):
         skipped = grade - below - 1
         # Sparse scales have gaps as well, but more grades than that before them.
         if skipped >= LONG_GAP and skipped > count:
-            row, column = np.argwhere(numbers == grade)[0]
-            named = words(int(grade))
-            yield Problem(
-                "grade-jump", f"{named} is far above the next grade, {words(int(below))}",
-                f"leave the cell empty if {named} says that there is no grade; if it is a rank,"
-                " list all ranks, with --ranks at import or in the meta file",
-                int(row), str(grades.columns[column]),
-            )  # fmt: skip
-            return
+            return below, grade
+    return None
 
 
 def _group_problems(table: pd.DataFrame) -> Iterator[Problem]:

@@ -1,5 +1,6 @@
 """A contact sheet: a row of example images for each grade."""
 
+import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -117,15 +118,28 @@ def picture_grid(
 
 
 def save_picture(picture: Image.Image, path: str | Path) -> None:
-    """Write a picture atomically, in the format its ending names."""
+    """Write a picture atomically, in the format its ending names.
+
+    Raises:
+        DisMixError: There is no such format, or it is for smaller or other pictures.
+    """
     from dismix import atomic
 
+    ending = Path(path).suffix
+    if Image.registered_extensions().get(ending.lower()) not in Image.SAVE:
+        raise DisMixError(f"unknown picture format '{ending}'", file=path, cure="use .png or .jpg")
     with atomic.replacing(path) as temporary:
         try:
             picture.save(temporary)
-        except (ValueError, KeyError) as error:
+        # Each format says in its own way that a picture is too large for it.
+        except (ValueError, OSError, struct.error) as error:
+            # These are of the disk, and told by whoever replaces the file.
+            if getattr(error, "errno", None) is not None:
+                raise
             raise DisMixError(
-                f"unknown picture format '{Path(path).suffix}'", file=path, cure="use .png or .jpg"
+                f"{picture.width} x {picture.height} pixels cannot be written as '{ending}'",
+                file=path,
+                cure="use .png, or fewer or smaller images",
             ) from error
 
 

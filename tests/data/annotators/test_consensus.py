@@ -205,3 +205,5 @@ def test_registry_and_mistakes():
         dawid_skene([[0, 1], [NAN, NAN]], 2)
     with pytest.raises(DisMixError, match="strength 0 must be positive"):
         dawid_skene([[0, 1]], 2, strength=0)
+    with pytest.raises(DisMixError, match="'max_iterations': 0 EM steps estimate nothing"):
+        dawid_skene([[0, 1]], 2, max_iterations=0)

@@ -183,6 +183,8 @@ def test_mistakes_are_named():
         simulate_annotators(manifest, seed=0, flip_up=1.2)
     with pytest.raises(DisMixError, match="did you mean 'per_image'"):
         simulate_votes([1], mode="perimage", seed=0)
+    with pytest.raises(DisMixError, match="'lower': there is no grade -1; count from 0"):
+        simulate_votes([0, 1, 2], lower=-1, upper=1, seed=0)
     with pytest.raises(DisMixError, match="0 annotators"):
         simulate_votes([1], annotators=0, seed=0)
     with pytest.raises(DisMixError, match="rank 7, counted from 0, is beyond the 5 ranks"):

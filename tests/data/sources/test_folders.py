@@ -1,3 +1,5 @@
+import os
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
@@ -166,3 +168,44 @@ def test_linked_folders_are_looked_into_once(tmp_path: Path, draw: Draw) -> None
 def test_one_name_for_all_grades_is_a_list_without_commas() -> None:
     with pytest.raises(DisMixError, match="--ranks: names one grade only, 'A;B;C'; name all"):
         SOURCES["folders"].parse_options(["ranks=A;B;C"])
+
+
+@pytest.mark.parametrize("code", ["99", "20240101"])
+def test_a_code_for_a_missing_grade_makes_no_ranks(tmp_path: Path, draw: Draw, code: str) -> None:
+    for grade in ("1", "2", "3", code):
+        draw(tmp_path / grade / "a.png")
+    with pytest.raises(DisMixError, match=rf"{code}: is far above the next grade, 3; move the fol"):
+        folders.read(tmp_path)
+    # Whoever lists the ranks is believed.
+    assert folders.read(tmp_path, ranks=("1", "2", "3", code)).num_ranks == 4
+
+
+def test_accents_are_spelled_in_two_ways(tmp_path: Path, draw: Draw) -> None:
+    forms = {"train": "NFD", "test": "NFC"}
+    for split, form in forms.items():
+        for grade in ("sain", "léger"):
+            draw(tmp_path / split / unicodedata.normalize(form, grade) / f"{split}.png")
+    assert folders.read(tmp_path).meta.ranks == ("léger", "sain")
+    manifest = folders.read(tmp_path, ranks=("sain", "léger"))
+    assert manifest.meta.ranks == ("sain", "léger")
+    assert manifest.grades.tolist() == [1, 0, 1, 0]
+
+
+def test_a_folder_that_may_not_be_read_is_no_empty_one(
+    tmp_path: Path, draw: Draw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for grade in ("0", "1", "2"):
+        draw(tmp_path / grade / "a.png")
+    (tmp_path / "lost+found").mkdir()
+    scandir = os.scandir
+
+    def guarded(folder: str | Path) -> object:
+        # Not by rights, which do not stop whoever runs tests as root.
+        if Path(folder).name in ("1", "lost+found"):
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", guarded)
+    for source in (None, "folders"):
+        with pytest.raises(DisMixError, match=r"1: cannot be read \(Permission denied\); change"):
+            read_source(tmp_path, source)

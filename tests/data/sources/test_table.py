@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dismix.data.manifest import write_manifest
 from dismix.data.sources import read_source, table
 from dismix.errors import DisMixError
 
@@ -401,3 +402,80 @@ def test_parquet_has_floats_where_grades_have_gaps(tmp_path: Path) -> None:
     np.testing.assert_array_equal(manifest.votes[:, 0], [0, np.nan, 2])
     with pytest.raises(DisMixError, match=r"'3\.0' is not a grade; write one of 1, 2"):
         table.read(path, grade="x", ranks=("1", "2"))
+
+
+@pytest.mark.parametrize(
+    ("header", "options", "words"),
+    [
+        ("x,grade", {"image": "x", "grade": "X"}, "'x' is both image and grade; name it once"),
+        ("image,grade", {"group": "image"}, "'image' is both image and group"),
+        ("image,a", {"annotators": ("a", "A")}, "'a' is an annotator twice"),
+        ("image,a,annotator_a", {"annotators": ("a",)}, "both be the votes of annotator 'a'"),
+        (
+            "image,a,annotator_a", {"annotators": ("annotator_a", "a")},
+            "columns 'a' and 'annotator_a' would both be the votes of annotator 'a'; rename one",
+        ),
+        (
+            "image,annotator,grade,a", {"annotators": ("a",)},
+            "row 1: column 'annotator' says that a row is a vote, --annotator that a column is",
+        ),
+        ("image,who,grade,a", {"annotator": "who", "annotators": ("a",)}, "'who' says that a row"),
+    ],
+)  # fmt: skip
+def test_a_column_has_one_meaning(
+    tmp_path: Path, header: str, options: dict[str, object], words: str
+) -> None:
+    rows = "".join(f"{name}{',0' * header.count(',')}\n" for name in ("a.png", "b.png"))
+    with pytest.raises(DisMixError, match=words):
+        table.read(save(tmp_path, f"{header}\n{rows}"), **options)
+
+
+def test_columns_that_are_named_go_before_those_that_are_found(tmp_path: Path) -> None:
+    path = save(tmp_path, "image,annotator\na.png,0\nb.png,1\n")
+    assert table.read(path, grade="annotator").grades.tolist() == [0, 1]
+    path = save(tmp_path, "image,grade,second\na.png,0,1\nb.png,1,1\n")
+    assert table.read(path, annotators=("grade", "second")).annotators == ["grade", "second"]
+
+
+def test_a_column_in_the_way_gets_a_name_that_is_free(tmp_path: Path) -> None:
+    path = save(tmp_path, "image,grade,level,grade_original\na.png,9,0,x\nb.png,9,1,y\n")
+    manifest = table.read(path, grade="level")
+    assert manifest.table["grade_original"].tolist() == ["x", "y"]
+    assert manifest.table["grade_original_original"].tolist() == ["9", "9"]
+
+
+def test_columns_about_annotators_are_no_votes_in_the_long_form(tmp_path: Path) -> None:
+    text = "image,annotator,annotator_level,grade\na.png,ann,senior,0\na.png,bob,4.5,1\n"
+    manifest = table.read(save(tmp_path, text))
+    assert manifest.annotators == ["ann", "bob"]
+    assert "left out the column 'annotator_level'" in manifest.meta.notes
+
+
+def test_an_image_without_a_name_is_missing_whatever_the_ending(tmp_path: Path) -> None:
+    path = save(tmp_path, "image,grade\n.,0\n/,1\n")
+    with pytest.raises(DisMixError, match="2 of 2 images are missing"):
+        read_source(path, suffix="png")
+
+
+@pytest.mark.parametrize("folder", ["/home/ann/", "C:\\ann\\"])
+def test_a_folder_is_no_cure_for_whole_paths(tmp_path: Path, folder: str) -> None:
+    path = save(tmp_path, f"image,grade\n{folder}a.png,0\n{folder}b.png,1\n")
+    for images in ("", "in"):
+        with pytest.raises(DisMixError, match=r"2 of 2 images are missing.*has whole paths"):
+            read_source(path, images=images)
+
+
+def test_a_name_too_long_is_a_missing_image(tmp_path: Path) -> None:
+    path = save(tmp_path, f"image,grade\n{'a' * 300}.png,0\nb.png,1\n")
+    (tmp_path / "b.png").touch()
+    with pytest.raises(DisMixError, match="row 2, column 'image': no such image"):
+        read_source(path)
+
+
+def test_a_manifest_is_not_imported_again_without_a_word(tmp_path: Path) -> None:
+    path = save(tmp_path, "image,grade\na.png,1\nb.png,2\n")
+    manifest = table.read(path, first_rank=1, bits=12)
+    write_manifest(manifest, tmp_path / "m.csv")
+    with pytest.warns(UserWarning, match=r"m\.csv: seems .* since m\.meta\.json lies"):
+        again = table.read(tmp_path / "m.csv")
+    assert (manifest.meta.ranks, again.meta.ranks) == (("1", "2"), ("0", "1"))

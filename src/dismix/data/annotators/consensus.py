@@ -98,7 +98,7 @@ def dawid_skene(
             evenly, for the shares of the ranks. Positive. The more images have several votes, the
             less it matters.
         decay: See ``ordinal``; within (0, 1).
-        max_iterations: Bound on EM steps.
+        max_iterations: Bound on EM steps, 1 or more.
         tolerance: Stop when no probability moves by more.
 
     Example:
@@ -108,6 +108,12 @@ def dawid_skene(
         >>> dawid_skene(votes, 2).rank
         array([0, 0, 1, 1, 1])
     """
+    if max_iterations < 1:
+        raise DisMixError(
+            f"{max_iterations} EM steps estimate nothing",
+            column="max_iterations",
+            cure="ask for 1 or more",
+        )
     if strength <= 0 or not 0 < decay < 1:
         raise DisMixError(
             f"strength {strength:g} must be positive and decay {decay:g} within (0, 1)",
@@ -124,7 +130,7 @@ def dawid_skene(
     pseudo = strength * kernel
     trace: list[float] = []
     moved = np.inf
-    while moved > tolerance and len(trace) < max_iterations:
+    while not trace or (moved > tolerance and len(trace) < max_iterations):
         prior, confusion = _maximise(probs * weight[:, None], hot, pseudo)
         updated, evidence = _expect(prior, confusion, hot)
         moved = float(np.abs(updated - probs).max())

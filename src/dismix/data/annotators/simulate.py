@@ -193,6 +193,8 @@ def _check(*, annotators: int, mode: str, lower: int, upper: int, **shares: floa
         raise DisMixError(f"unknown mode '{mode}'", cure=near_names(mode, list(get_args(Mode))))
     if annotators < 1:
         raise DisMixError(f"{annotators} annotators cannot vote", cure="ask for one or more")
+    if lower < 0:
+        raise DisMixError(f"there is no grade {lower}", column="lower", cure="count from 0")
     if lower == upper:
         raise DisMixError(f"grade {lower} cannot flip into itself", cure="give two grades")
     if lower > upper:

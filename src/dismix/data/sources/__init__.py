@@ -1,5 +1,7 @@
 """Sources: published folders, class-per-folder trees and tables, each turned into a manifest."""
 
+import os
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -109,15 +111,29 @@ def read_source(
     return manifest
 
 
-_ALL_MISSING = (
-    "name their folder, as seen from the table's, with --set images=FOLDER, and the ending that "
-    "names may lack with --set suffix=png"
-)
+def _all_missing_cure(first: str) -> str:
+    """Return the cure for a table of which no image is there, by the first image it names.
+
+    Example:
+        >>> _all_missing_cure("/home/ann/a.png")
+        "write paths from the table's folder: the table has whole paths, perhaps of another machine"
+    """
+    # A folder given beside them would not help: it goes before names, not before whole paths.
+    if Path(first).is_absolute() or re.search(r"(^|/)[A-Za-z]:/", first):
+        return (
+            "write paths from the table's folder: the table has whole paths, perhaps of another"
+            " machine"
+        )
+    return (
+        "name their folder, as seen from the table's, with --set images=FOLDER, and the ending"
+        " that names may lack with --set suffix=png"
+    )
 
 
 def _present(manifest: Manifest, column: str, on_missing: Callable[[str], None] | None) -> Manifest:
     """Return the manifest without rows whose image is missing, or raise; see `read_source`."""
-    there = np.array([path.is_file() for path in manifest.image_paths], dtype=bool)
+    # Unlike a path's own method, this takes a name that is too long for one that is absent.
+    there = np.array([os.path.isfile(path) for path in manifest.image_paths], dtype=bool)
     missing = np.flatnonzero(~there)
     if not len(missing):
         return manifest
@@ -138,7 +154,7 @@ def _present(manifest: Manifest, column: str, on_missing: Callable[[str], None] 
         file=manifest.path or manifest.root,
         row=int(manifest.lines[missing[0]]) if listed else None,
         column=column if listed else None,
-        cure=_ALL_MISSING
+        cure=_all_missing_cure(str(manifest.table["image"].iloc[0]))
         if len(missing) == len(manifest) > 1 and manifest.meta.source == "table"
         else "complete the folder, or leave such rows out: `dismix data import ... --skip-missing`",
     )

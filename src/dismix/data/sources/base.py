@@ -28,7 +28,8 @@ class Source:
         about: One line on the images and their grades.
         obtain: Where the data come from, and under which licence.
         read: ``read(root, *, option=...)``; its keyword-only parameters are the options.
-        recognises: Whether a path looks like this layout; cheap, never raises.
+        recognises: Whether a path looks like this layout; cheap. It raises at most for names and
+            folders that nobody could read.
     """
 
     name: str

@@ -3,10 +3,12 @@ r"""A class-per-folder tree: ``<split>/<grade>/image`` or ``<grade>/image``.
 Folders called train(ing), val(id, idation) and test(ing) are splits, beside which no other folder
 may hold images; without them every image is in ``train`` and splitting is a later step. Folders
 with whole numbers as names are ranks in that order, and a number missing in between stays an
-empty rank that `data check` reports. Other numbers are ranked by their value, other names by
+empty rank that `data check` reports; one far above the others, such as 99 for "not graded", is
+refused. Other numbers are ranked by their value, other names by
 natural sort (grade 9 before grade 10), or as ``ranks`` lists them.
 """
 
+import unicodedata
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -31,6 +33,8 @@ from dismix.data.sources.walking import (
     subfolders,
     unread_below,
 )
+from dismix.data.spelling import alike
+from dismix.data.validate import first_jump
 from dismix.errors import DisMixError
 from dismix.registry import near_names
 
@@ -76,14 +80,14 @@ def read(
     names = _ranked([folder.name for _, folder in grades], ranks, root)
     if len(names) < 2:
         raise DisMixError(f"holds only one grade, '{names[0]}'", file=root, cure=_CURE)
-    position = {name.casefold(): rank for rank, name in enumerate(names)}
+    position = {alike(name): rank for rank, name in enumerate(names)}
     rows = []
     for split, folder in grades:
         for image in images_below(folder):
             row: dict[str, object] = {
                 "image": image.relative_to(root).as_posix(),
                 "split": split,
-                "grade": position[folder.name.casefold()],
+                "grade": position[alike(folder.name)],
             }
             if pattern is not None:
                 row["group"] = group_of(image.relative_to(folder).as_posix(), pattern)
@@ -109,7 +113,7 @@ def recognises(root: Path) -> bool:
     except DisMixError:
         return False
     # Only images directly in a folder count: a guess must not walk through a whole disk.
-    two = len({folder.name.casefold() for folder in folders}) >= 2
+    two = len({alike(folder.name) for folder in folders}) >= 2
     # Pictures that cannot be read count as well: reading the tree then says so.
     return two and all(images_below(folder, deep=False, unread=True) for folder in folders)
 
@@ -184,11 +188,13 @@ def _refuse_loose(folder: Path) -> None:
 
 def _ranked(found: Iterable[str], ranks: tuple[str, ...], root: Path) -> tuple[str, ...]:
     """Return the names of all ranks, low to high."""
-    names = sorted({name.casefold(): name for name in found}.values(), key=natural_key)
+    # Neither names nor their order hang on how a disk spells accents.
+    spelled = {alike(name): unicodedata.normalize("NFC", name) for name in found}
+    names = sorted(spelled.values(), key=natural_key)
     if ranks:
-        known = [rank.casefold() for rank in ranks]
+        known = [alike(rank) for rank in ranks]
         for name in names:
-            if name.casefold() not in known:
+            if alike(name) not in known:
                 raise DisMixError(
                     f"folder '{name}' is not among the ranks",
                     file=root,
@@ -199,6 +205,7 @@ def _ranked(found: Iterable[str], ranks: tuple[str, ...], root: Path) -> tuple[s
     if all(name.isdecimal() for name in names):
         numbers = {int(name): name for name in names}
         _refuse_same_number(names, numbers, root)
+        _refuse_jump(numbers, root)
         return tuple(numbers.get(n, str(n)) for n in range(min(numbers), max(numbers) + 1))
     values = [(value, name) for name in names if (value := written_number(name)) is not None]
     # Not by natural sort, which has 0.25 after 0.5, and -1 after 0.
@@ -215,6 +222,19 @@ def _refuse_same_number(names: Iterable[str], numbers: dict[int, str], root: Pat
                 file=root,
                 cure="give the folders of a grade one name, and those of two grades two numbers",
             )
+
+
+def _refuse_jump(numbers: dict[int, str], root: Path) -> None:
+    """Raise for a number that looks like a code for "not graded" and would make many ranks."""
+    jump = first_jump(sorted(numbers))
+    if jump is not None:
+        below, name = (numbers[int(number)] for number in jump)
+        raise DisMixError(
+            f"is far above the next grade, {below}",
+            file=root / name,
+            cure=f"move the folder away if {name} says that there is no grade; if it is a rank,"
+            " list the names of all folders from low to high with --ranks",
+        )
 
 
 def _order_note(names: tuple[str, ...]) -> str:

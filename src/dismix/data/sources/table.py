@@ -7,6 +7,7 @@ lowest grade is 1 or more is refused until ``first_rank`` or ``ranks`` says what
 """
 
 import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,11 +18,12 @@ from numpy.typing import NDArray
 from dismix.data.delimited import SUFFIXES, read_delimited
 from dismix.data.laws import law_columns
 from dismix.data.long_form import KEYS, pivot_long
-from dismix.data.manifest import Manifest, ManifestMeta, make_manifest, vote_columns
+from dismix.data.manifest import Manifest, ManifestMeta, make_manifest, meta_path
 from dismix.data.sources.base import SOURCES, Source
 from dismix.data.sources.table_columns import OPTIONS, Columns, own_names, renamed
 from dismix.data.sources.table_grades import (
     Scale,
+    columns_of_grades,
     no_grade,
     numbered_names,
     read_ranks,
@@ -75,6 +77,7 @@ def read(
     """
     path = Path(root)
     table, lines = read_delimited(path)
+    _tell_meta(path)
     columns = Columns(path, list(table.columns))
     renames = columns.renames(
         {"image": image, "split": split, "group": group, "grade": grade, "annotator": annotator},
@@ -87,7 +90,7 @@ def read(
         table[column] = table[column].map(_with_point)
     scale = Scale(tuple(ranks), first_rank)
     # Before the pivot of the long form, while each vote still has a line of its own.
-    for column in [c for c in table.columns if c == "grade" or c in vote_columns(table)]:
+    for column in columns_of_grades(table):
         name = shown.get(column, column)
         try:
             table[column] = read_ranks(table[column], scale, lines, path, name)
@@ -126,6 +129,17 @@ def recognises(root: Path) -> bool:
     return root.is_file() and root.suffix.lower() in SUFFIXES
 
 
+def _tell_meta(path: Path) -> None:
+    """Warn where the table seems to be a manifest already: names and settings would be lost."""
+    meta = meta_path(path)
+    if meta.is_file():
+        warnings.warn(
+            f"{path}: seems to be a manifest, since {meta.name} lies beside it, of which nothing is"
+            " taken over: use it as it is, or import the table that it was made of",
+            stacklevel=3,
+        )
+
+
 def _graded(
     table: pd.DataFrame,
     lines: NDArray[np.int64],
@@ -135,8 +149,7 @@ def _graded(
     skip: bool,
 ) -> tuple[pd.DataFrame, NDArray[np.int64], list[str]]:
     """Return the table and lines without ungraded images, and a note on them; raise unless skip."""
-    columns = [c for c in table.columns if c == "grade" or c in vote_columns(table)]
-    columns += law_columns(table)
+    columns = columns_of_grades(table) + law_columns(table)
     waiting = ungraded_rows(table.replace({"": None}), columns, long="annotator" in table)
     if not waiting.any() or not columns:
         return table, lines, []
@@ -210,7 +223,7 @@ def _with_point(cell: str) -> str:
 
 def _image(name: str, folder: str, suffix: str) -> str:
     path = Path(name.replace("\\", "/"))
-    if suffix and not is_image(path.name):
+    if suffix and path.name and not is_image(path.name):
         path = path.with_name(f"{path.name}.{suffix.lstrip('.')}")
     return (Path(folder) / path).as_posix()
 

@@ -40,6 +40,17 @@ class Scale:
         return self.ranks[rank] if self.ranks else str(self.first + rank)
 
 
+def columns_of_grades(table: pd.DataFrame) -> list[str]:
+    """Return the columns to read grades from; in the long form others are about annotators.
+
+    Example:
+        >>> columns_of_grades(pd.DataFrame(columns=["grade", "annotator", "annotator_years"]))
+        ['grade']
+    """
+    wide = "annotator" not in table
+    return [c for c in table.columns if c == "grade" or (wide and c in vote_columns(table))]
+
+
 def read_ranks(
     cells: "pd.Series[str]", scale: Scale, lines: NDArray[np.int64], path: Path, column: str
 ) -> "pd.Series[int]":
@@ -82,9 +93,7 @@ def _refuse_two_meanings(cell: str, scale: Scale, path: Path, row: int, column: 
 
 def refuse_jump(table: pd.DataFrame, scale: Scale, lines: NDArray[np.int64], path: Path) -> None:
     """Raise for a number that looks like a code for "not graded" and would make many ranks."""
-    wide = "annotator" not in table
-    columns = [c for c in table.columns if c == "grade" or (wide and c in vote_columns(table))]
-    for problem in jump_problems(table[columns], scale.words):
+    for problem in jump_problems(table[columns_of_grades(table)], scale.words):
         row = None if problem.row is None else int(lines[problem.row])
         raise DisMixError(
             problem.message, file=path, row=row, column=problem.column, cure=problem.cure
@@ -102,7 +111,7 @@ def numbered_names(
         path: The file, for errors.
         shown: The manifest's column -> the table's own, for errors.
     """
-    columns = [c for c in table.columns if c == "grade" or c in vote_columns(table)]
+    columns = columns_of_grades(table)
     laws = law_columns(table)
     if not columns and not laws:
         raise DisMixError(

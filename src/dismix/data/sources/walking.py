@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from dismix.data.encodings import refuse_undecodable
+from dismix.errors import DisMixError
 
 IMAGE_SUFFIXES = (
     ".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".dcm", ".dicom",
@@ -18,7 +19,7 @@ UNREAD_SUFFIXES = (
     ".nii", ".nii.gz", ".raw",
 )  # fmt: skip
 #: Folders that operating systems and archivers leave behind.
-_HIDDEN = (".", "__MACOSX")
+_HIDDEN = (".", "__MACOSX", "lost+found")
 
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:
@@ -77,7 +78,8 @@ def images_below(folder: Path, *, deep: bool = True, unread: bool = False) -> li
         unread: Return pictures of kinds that are not read, too.
 
     Raises:
-        DisMixError: A name is not UTF-8, which neither a manifest nor a prediction can hold.
+        DisMixError: A name is not UTF-8, which neither a manifest nor a prediction can hold, or a
+            folder cannot be looked into.
     """
     found = [
         path
@@ -90,7 +92,11 @@ def images_below(folder: Path, *, deep: bool = True, unread: bool = False) -> li
 
 
 def holds_images(folder: Path, *, deep: bool = True) -> bool:
-    """Return whether :func:`images_below` would find one, looking no further; never raises."""
+    """Return whether :func:`images_below` would find one, looking no further.
+
+    Raises:
+        DisMixError: A folder cannot be looked into.
+    """
     return any(is_image(path.name) or is_bare_dicom(path) for path in _walked(folder, deep))
 
 
@@ -113,13 +119,23 @@ def kinds_of(files: Iterable[Path]) -> str:
     return ", ".join(f"{count} {suffix}" for suffix, count in counts.most_common())
 
 
+def _refuse_unreadable(error: OSError) -> None:
+    """Raise for a folder that cannot be looked into: left out silently, it might be a grade."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise DisMixError(
+            f"cannot be read ({error.strerror})",
+            file=error.filename,
+            cure="change its rights, or move it away",
+        ) from error
+
+
 def _walked(folder: Path, deep: bool) -> Iterator[Path]:
     """Yield files in the order of the disk; a folder with several names is looked into once."""
     seen: set[tuple[int, int]] = set()
     waiting = [folder]
     while waiting:
         # Links come last, so that a file has the name by which it is truly there.
-        for parent, folders, names in os.walk(waiting.pop(0)):
+        for parent, folders, names in os.walk(waiting.pop(0), onerror=_refuse_unreadable):
             place = os.stat(parent)
             if (place.st_dev, place.st_ino) in seen:
                 folders.clear()
