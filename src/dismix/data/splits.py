@@ -10,19 +10,23 @@ folder the data lie in. Mixes are never dealt: they show parts of their sources.
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from dismix.data.draws import drawn_order, image_keys
 from dismix.data.manifest import SPLITS, Manifest, make_manifest
-from dismix.data.mixed_rows import refuse_mixes
+from dismix.data.strata import (
+    composition,
+    dealt_rows,
+    is_grouped,
+    majority,
+    strata,
+    warn_few,
+    warn_lonely,
+)
 from dismix.data.stratify import choose_groups
-from dismix.data.twins import find_identical
 from dismix.errors import DisMixError
 from dismix.registry import near_names
 
@@ -127,10 +131,10 @@ def scarcity_subset(
             f"cannot keep a share of {share:g}, at least {at_least}",
             cure="give a share above 0 and up to 1, and 0 or more images",
         )
-    rows = _rows(manifest, "train")
+    rows = dealt_rows(manifest, "train")
     keys = image_keys(manifest.image_paths)
     rows = rows[drawn_order([keys[i] for i in rows], seed=seed, purpose="scarcity")]
-    rank = _majority(manifest, rows)
+    rank = majority(manifest, rows)
     keep = (manifest.table["split"] != "train").to_numpy(dtype=bool, copy=True)
     for c in range(manifest.num_ranks):
         of_rank = rows[rank == c]
@@ -164,11 +168,11 @@ def k_fold(
             file=manifest.path,
             cure="hold out 'val', or merge them into train first (merge_splits, {'test': 'train'})",
         )
-    rows = _rows(manifest, "train", "val")
-    rank, group, keys = _strata(manifest, rows)
-    groups = _composition(rank, group, len(keys), manifest.num_ranks)
+    rows = dealt_rows(manifest, "train", "val")
+    rank, group, keys = strata(manifest, rows)
+    groups = composition(rank, group, len(keys), manifest.num_ranks)
     if not 2 <= k <= len(keys):
-        noun, more = ("group", "patients") if _is_grouped(manifest) else ("image", "images")
+        noun, more = ("group", "patients") if is_grouped(manifest) else ("image", "images")
         raise DisMixError(
             f"cannot make {k} folds of {len(keys)} {noun}{'' if len(keys) == 1 else 's'}",
             file=manifest.path,
@@ -181,8 +185,8 @@ def k_fold(
             file=manifest.path,
             cure=f"give 2 to {most} folds" if most >= 2 else "collect more images",
         )
-    _warn_lonely(groups, manifest, "one fold trains without it")
-    _warn_few(groups, manifest, k)
+    warn_lonely(groups, manifest, "one fold trains without it")
+    warn_few(groups, manifest, k)
     # Rows by name, so that the order of the file cannot reach the shuffle below.
     images = image_keys(manifest.image_paths)
     order = np.lexsort((np.array([images[i] for i in rows]), group))
@@ -221,16 +225,16 @@ def merge_splits(manifest: Manifest, names: Mapping[str, str]) -> Manifest:
 
 def _moved(manifest: Manifest, share: float, to: str, purpose: str, *, seed: int) -> Manifest:
     """Give a stratified share of the training rows to another split, groups kept whole."""
-    rows = _rows(manifest, "train")
-    rank, group, keys = _strata(manifest, rows)
+    rows = dealt_rows(manifest, "train")
+    rank, group, keys = strata(manifest, rows)
     order = drawn_order(keys, seed=seed, purpose=purpose)
-    groups = _composition(rank, group, len(keys), manifest.num_ranks)
+    groups = composition(rank, group, len(keys), manifest.num_ranks)
     chosen = np.zeros(len(keys), dtype=bool)
     chosen[order] = choose_groups(groups[order], share)
     if not chosen.any():
         raise _impossible(manifest, purpose, len(keys))
     effect = f"it stays in training and {purpose} has none of it"
-    _warn_lonely(groups, manifest, effect, stacklevel=4)
+    warn_lonely(groups, manifest, effect, stacklevel=4)
     split = manifest.table["split"].to_numpy(dtype=object, copy=True)
     moved = rows[chosen[group]]
     split[moved] = to
@@ -254,7 +258,7 @@ def _percent(share: float) -> str:
 def _impossible(manifest: Manifest, purpose: str, count: int) -> DisMixError:
     """Return the error for a part that no group can go to: each is all that there is of a rank."""
     noun, more = "training images", "images"
-    if _is_grouped(manifest):
+    if is_grouped(manifest):
         noun, more = "groups (patients)", "patients"
     each = f"each of the {count} {noun}" if count > 1 else f"the only one of the {noun}"
     parts = {*manifest.table["split"], "val" if purpose == "validation" else "test"}
@@ -270,87 +274,6 @@ def _impossible(manifest: Manifest, purpose: str, count: int) -> DisMixError:
         file=manifest.path,
         cure=cure,
     )
-
-
-def _is_grouped(manifest: Manifest) -> bool:
-    return "group" in manifest.table and bool(manifest.table["group"].notna().any())
-
-
-def _rows(manifest: Manifest, *splits: str) -> NDArray[np.int64]:
-    refuse_mixes(manifest)
-    rows = np.flatnonzero(manifest.table["split"].isin(splits).to_numpy(dtype=bool))
-    if not len(rows):
-        raise DisMixError(
-            f"has no rows in {' or '.join(splits)}",
-            file=manifest.path,
-            column="split",
-            cure="mark the rows to learn from as 'train'",
-        )
-    return rows
-
-
-def _majority(manifest: Manifest, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Majority of the votes of each row, or its grade where nobody voted."""
-    hard: NDArray[np.int64] = manifest.rows(rows).target().hard.numpy()
-    return hard
-
-
-def _strata(
-    manifest: Manifest, rows: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], list[str]]:
-    """Rank and group number of each row, and the groups' names; a row may be its own group."""
-    images = image_keys(manifest.image_paths)
-    names = [f"image {images[i]}" for i in rows]
-    if "group" in manifest.table:
-        group = manifest.table["group"].iloc[rows]
-        known = group.notna().to_numpy(dtype=bool)
-        names = [f"group {g}" if k else n for g, k, n in zip(group, known, names, strict=True)]
-    names = _joined_twins(names, [manifest.image_paths[i] for i in rows])
-    keys, number = np.unique(np.asarray(names, dtype=str), return_inverse=True)
-    return _majority(manifest, rows), number.astype(np.int64), keys.tolist()
-
-
-def _joined_twins(names: list[str], paths: list[Path]) -> list[str]:
-    """Give groups that share a byte-identical file one name, so that no split parts them."""
-    keys, number = np.unique(np.asarray(names, dtype=str), return_inverse=True)
-    pairs = [
-        (number[twins.members[0]], number[member])
-        for twins in find_identical(paths)
-        for member in twins.members[1:]
-    ]
-    if not pairs:
-        return names
-    edges = coo_array((np.ones(len(pairs)), np.array(pairs).T), shape=(len(keys), len(keys)))
-    _, part = connected_components(edges, directed=False)
-    _, lowest = np.unique(part, return_index=True)
-    return [str(keys[lowest[part[n]]]) for n in number]
-
-
-def _composition(
-    rank: NDArray[np.int64], group: NDArray[np.int64], num_groups: int, num_ranks: int
-) -> NDArray[np.int64]:
-    """Count the images of each rank in each group, (G, C)."""
-    counts = np.zeros((num_groups, num_ranks), dtype=np.int64)
-    np.add.at(counts, (group, rank), 1)
-    return counts
-
-
-def _warn_lonely(
-    groups: NDArray[np.int64], manifest: Manifest, effect: str, *, stacklevel: int = 3
-) -> None:
-    for c in np.flatnonzero((groups > 0).sum(axis=0) == 1):
-        warnings.warn(
-            f"a single group of images holds rank '{manifest.meta.ranks[c]}': {effect}",
-            stacklevel=stacklevel,
-        )
-
-
-def _warn_few(groups: NDArray[np.int64], manifest: Manifest, k: int) -> None:
-    holders = (groups > 0).sum(axis=0)
-    few = [manifest.meta.ranks[c] for c in np.flatnonzero((holders > 1) & (holders < k))]
-    if few:
-        names = ", ".join(f"'{name}'" for name in few)
-        warnings.warn(f"fewer than {k} groups hold rank {names}: some folds lack it", stacklevel=3)
 
 
 def _with_split(manifest: Manifest, split: NDArray[np.object_], note: str) -> Manifest:
