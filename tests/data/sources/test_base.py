@@ -1,3 +1,5 @@
+import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -98,3 +100,14 @@ def test_names_that_are_no_text_are_refused_in_one_line(tmp_path: Path) -> None:
         "caf\\udce9.png': the name is not UTF-8 text; rename the file or its folder"
     )
     assert holds_images(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_a_pipe_is_no_image_and_nobody_waits_for_it(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "a.png").touch()
+    looked = threading.Thread(target=images_below, args=(tmp_path,), daemon=True)
+    looked.start()
+    looked.join(5)
+    assert not looked.is_alive()
+    assert [path.name for path in images_below(tmp_path)] == ["a.png"]

@@ -54,6 +54,9 @@ def is_bare_dicom(path: Path) -> bool:
     if not bare or path.name.startswith(".") or path.name.upper() == "DICOMDIR":
         return False
     try:
+        # Opening a pipe would wait for whoever writes into it.
+        if not path.is_file():
+            return False
         with path.open("rb") as stream:
             return stream.read(132)[128:] == b"DICM"
     except OSError:
