@@ -112,7 +112,10 @@ def main() -> None:
     guides: dict[str, Any] = {}
     for run, model in models.items():
         recipe = json.loads((run / "run.json").read_text(encoding="utf-8"))["recipe"]
-        guide = Guide(few.num_ranks, recipe["guide_kind"], model.in_channels)
+        guide = Guide(
+            few.num_ranks, recipe["guide_kind"], model.in_channels,
+            blur=recipe.get("guide_blur", 0.0),
+        )  # fmt: skip
         guide.load_state_dict(load_file(run / "guide.safetensors"))
         guides[run.name] = {
             "kind": recipe["guide_kind"], "guide": worth(guide.eval(), splits["test"]),

@@ -22,7 +22,7 @@ from dismix.data.batches import Batches
 from dismix.generator.images import SplitImages
 from dismix.generator.losses import sor
 from dismix.generator.seeding import seeded
-from dismix.generator.trunk import LITE0, ConvTrunk, details, start_lite0, without_colour
+from dismix.generator.trunk import LITE0, ConvTrunk, blurred, details, start_lite0, without_colour
 from dismix.layout import lay_out
 from dismix.progress import Progress, steps_of
 from dismix.transfer import onto
@@ -122,6 +122,9 @@ class Guide(nn.Module):
             for small pictures on a CPU (which sees all but the mean colour).
         channels: Channels of the images; only "conv" needs them.
         whole: Let "lite0" see the whole picture.
+        blur: Deviation, in pixels, of the blur through which it sees pictures. Decoded ones are
+            smooth where photographs have texture, and a guide that reads texture is pleased with
+            streaks; what it does not see it does not ask for.
 
     Example:
         >>> Guide(5, "conv", channels=1)(torch.rand(2, 1, 64, 64)).shape
@@ -135,9 +138,10 @@ class Guide(nn.Module):
         channels: int = 3,
         *,
         whole: bool = False,
+        blur: float = 0.0,
     ) -> None:
         super().__init__()
-        self.whole = whole
+        self.whole, self.blur = whole, blur
         self.trunk = ConvTrunk(channels) if kind == "conv" else None
         self.backbone: nn.Module | None = None
         self.dropout = nn.Dropout(0.0 if kind == "conv" else 0.3)
@@ -161,6 +165,7 @@ class Guide(nn.Module):
             >>> [tuple(m.shape) for m in guide.maps(torch.rand(1, 1, 64, 64))]
             [(1, 32, 16, 16), (1, 32, 8, 8)]
         """
+        images = blurred(images, self.blur)
         if self.trunk is not None:
             fine = self.trunk.layers[:FINE](without_colour(images))
             return [fine, self.trunk.layers[FINE:](fine)]
@@ -172,6 +177,7 @@ class Guide(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (B, C-1) of images (B, 1 or 3, H, W)."""
+        images = blurred(images, self.blur)
         if self.trunk is not None:
             pooled = self.trunk(images, None).float().mean(dim=(2, 3))
             small: Tensor = self.head(pooled)
@@ -189,6 +195,7 @@ def train_guide(
     steps: int,
     kind: GuideKind = "lite0",
     whole: bool = False,
+    blur: float = 0.0,
     lr: float | None = None,
     batch_size: int | None = None,
     seed: int = 0,
@@ -202,6 +209,7 @@ def train_guide(
         steps: About how many, in whole passes.
         kind: See `Guide`.
         whole: See `Guide`.
+        blur: See `Guide`.
         lr: Adam's largest learning rate; None is 3e-4 for a pretrained guide, else 8e-3.
         batch_size: Images a step; None is 32 for a pretrained guide, else 48.
         seed: Seed of head, order and views.
@@ -209,7 +217,7 @@ def train_guide(
     """
     channels = train.images(torch.zeros(1, dtype=torch.long), "cpu").shape[1]
     with seeded(seed):
-        guide = Guide(train.target.num_ranks, kind, channels, whole=whole).to(device)
+        guide = Guide(train.target.num_ranks, kind, channels, whole=whole, blur=blur).to(device)
     if guide.backbone is not None:
         start_lite0(guide.backbone)
     lay_out(guide, device)

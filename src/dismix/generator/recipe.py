@@ -29,8 +29,8 @@ POSITIVE = (
     "adversary_steps", "discriminator_width", "discriminator_layers",
 )  # fmt: skip
 NOT_NEGATIVE = (
-    "lr_trunk", "lr_weights", "reversal", "jitter", "guide_steps", "guide_lr", "perceptual_crop",
-    "strip_every",
+    "lr_trunk", "lr_weights", "reversal", "jitter", "guide_steps", "guide_lr", "guide_blur",
+    "perceptual_crop", "strip_every",
 )  # fmt: skip
 #: Settings that are a part of something whole.
 SHARES = (
@@ -95,6 +95,7 @@ class Recipe:
             passes; 0 leaves the reader out.
         guide_lr: Adam's largest learning rate for the guide, and for a reader of its kind; 0 is
             the kind's own, see `dismix.generator.guide.train_guide`.
+        guide_blur: Deviation, in pixels, of the blur through which the guide sees pictures.
         perceptual_crop: Side of the random crop that LPIPS compares; 0 takes the whole image.
         freeze: Keep the encoder's way down as pretrained.
         graphs: Replay whole steps as a CUDA graph, on one GPU.
@@ -142,6 +143,7 @@ class Recipe:
     guide_kind: Literal["conv", "lite0"] = "lite0"
     guide_steps: int = 1000
     guide_lr: float = 0.0
+    guide_blur: float = 0.0
     perceptual_crop: int = 0
     freeze: bool = True
     graphs: bool = True

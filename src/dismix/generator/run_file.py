@@ -166,8 +166,8 @@ def _graders_of(described: Mapping[str, Any]) -> tuple[Any, ...]:
         # What the reader is depends on it.
         config.get("ordinal_trunk"),
         *(recipe.get(key) for key in ("guide_kind", "guide_steps")),
-        # Runs from before it have none, and learned at the kind's own.
-        recipe.get("guide_lr", 0.0),
+        # Runs from before these have none.
+        *(recipe.get(key, 0.0) for key in ("guide_lr", "guide_blur")),
     )  # fmt: skip
 
 

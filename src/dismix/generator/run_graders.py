@@ -26,12 +26,14 @@ def guide_kind(recipe: Recipe) -> "GuideKind | None":
 def reader_kind(recipe: Recipe, config: GeneratorConfig) -> "GuideKind | None":
     """Return what the reader is that the ordinal trunk starts from, None where it needs none.
 
-    A small trunk starts from a small guide; a large one's tells it nothing.
+    A small trunk starts from a small guide that sees what it sees; a large one's, or one that sees
+    pictures blurred, tells it nothing.
     """
     trunk = config.ordinal_trunk
     if trunk == "none" or not recipe.guide_steps:
         return None
-    return trunk if trunk == "lite0" or guide_kind(recipe) == "lite0" else None
+    apart = trunk == "lite0" or guide_kind(recipe) == "lite0" or recipe.guide_blur > 0
+    return trunk if apart else None
 
 
 def ready_graders(
@@ -52,13 +54,14 @@ def ready_graders(
     def ready(name: str, kind: "GuideKind", whole: bool) -> Guide:
         # A small reader beside a large guide learns at its own rate.
         lr = recipe.guide_lr if kind == recipe.guide_kind else 0.0
+        blur = 0.0 if whole else recipe.guide_blur
         return trained_once(
             run / name,
             lambda: train_guide(
                 train, accelerator.device, steps=recipe.guide_steps, kind=kind, whole=whole,
-                lr=lr or None, seed=seed, progress=progress,
+                blur=blur, lr=lr or None, seed=seed, progress=progress,
             ),
-            lambda: Guide(config.num_ranks, kind, channels, whole=whole),
+            lambda: Guide(config.num_ranks, kind, channels, whole=whole, blur=blur),
             accelerator,
         )  # fmt: skip
 

@@ -5,6 +5,7 @@ picture. The paper reads the ordinal code from the same features as everything e
 (``"none"``); a trunk gives the branch a view of its own.
 """
 
+import math
 from pathlib import Path
 from typing import Literal, Self
 
@@ -115,6 +116,37 @@ def details(images: Tensor, cells: int = 16) -> Tensor:
     local = F.interpolate(small, size=images.shape[-2:], mode="bilinear", align_corners=False)
     left = images - local
     return left / left.square().mean(dim=(1, 2, 3), keepdim=True).add(1e-5).sqrt()
+
+
+def blurred(images: Tensor, sigma: float) -> Tensor:
+    """Return images (B, channels, H, W) behind a Gaussian blur, mirrored at their edges.
+
+    Args:
+        images: Images.
+        sigma: Its deviation in pixels; 0 leaves them as they are.
+
+    Example:
+        >>> stripes = torch.arange(32).remainder(2).float().expand(1, 1, 32, 32)
+        >>> bool((blurred(stripes, 1.5) - 0.5).abs().max() < 1e-4)
+        True
+    """
+    if sigma == 0:
+        return images
+    images = images.float()
+    reach = math.ceil(3 * sigma)
+    if reach >= min(images.shape[2:]):
+        raise DisMixError(
+            f"a blur of {sigma:g} pixels leaves nothing of pictures of {min(images.shape[2:])}",
+            column="guide_blur",
+            cure="give 1 or 2",
+        )
+    at = torch.arange(-reach, reach + 1, dtype=torch.float32, device=images.device)
+    weights = (-0.5 * (at / sigma).square()).exp()
+    weights = (weights / weights.sum()).expand(images.shape[1], 1, 1, -1)
+    groups = images.shape[1]
+    wide = F.conv2d(F.pad(images, (reach, reach, 0, 0), "reflect"), weights, groups=groups)
+    tall = F.pad(wide, (0, 0, reach, reach), "reflect")
+    return F.conv2d(tall, weights.transpose(2, 3), groups=groups)
 
 
 class Lite0Trunk(_KeepsStatistics):
