@@ -34,9 +34,7 @@ def test_without_one_pictures_are_seen_as_they_are() -> None:
 
 
 def test_one_as_large_as_the_picture_is_refused() -> None:
-    with pytest.raises(
-        DisMixError, match=r"'guide_blur': a blur of 4 .*of 12; give 1"
-    ):
+    with pytest.raises(DisMixError, match=r"'guide_blur': a blur of 4 .*of 12; give 1"):
         blurred(torch.rand(1, 1, 12, 24), 4.0)
 
 
