@@ -85,6 +85,18 @@ def test_what_was_not_run_is_said_and_other_numbers_of_seeds_are_marked(lab):
     assert cell(rest, "DisMix", "GLEASON", "GOL").paper == "94.77 ± 0.23"
 
 
+def test_what_neither_we_nor_the_paper_ran_is_left_out(lab):
+    for mixer in ("mixup", "dismix"):
+        lab.grader("koa", "cloc", mixer, 0, scarcity=0.1)
+    study = read_study(lab.folder)
+    for metric in ("accuracy", "mae"):
+        rest = tables(study, "main")[f"main-{metric}-not-run"]
+        # Its scarce study has four data sets and two graders.
+        assert len(rest.rows) == 7
+        assert all(any(c.paper for c in row) for row in rest.rows)
+        assert rest.caption.split(": ", 1)[1].startswith("7 settings not run")
+
+
 def test_best_is_bold_also_twice_and_by_the_metrics_direction(lab):
     for mixer in ("mixup", "cutmix", "dismix"):
         lab.grader("d", "cloc", mixer, 0)

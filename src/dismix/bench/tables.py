@@ -172,11 +172,16 @@ class Grid:
 def draw_grid(study: Study, grid: Grid, metric: Metric) -> list[Table]:
     """Fill a grid with means over repeats, the paper's numbers beside them.
 
-    Rows without any run make a table of their own, so that what was run is seen at a glance.
+    Rows without any run make a table of their own, so that what was run is seen at a glance; those
+    that the paper has not run either are left out.
     """
     tried = {*study.groups, *study.failed}
     run = [row for row in grid.rows if any(grid.key_of(row, c) in tried for c in grid.columns)]
     rest = [row for row in grid.rows if row not in run]
+    if grid.paper:
+        rest = [
+            row for row in rest if any(_paper_number(grid, row, c, metric) for c in grid.columns)
+        ]
     tables = [_draw(study, grid, run, metric)] if run else []
     if rest:
         names = ", ".join(dict.fromkeys(study.data_name(row.data) for row in rest))
