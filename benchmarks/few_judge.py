@@ -6,6 +6,8 @@ r"""What a judge taught on other patients reads off pictures decoded at every ra
 The judge is EfficientNet-Lite0 from ImageNet, whole pictures without noise, 1250 steps of 16 images
 at the pictures' size. Its own worth is measured on the held-out knees of few.csv; the validation
 knees of few.csv, which no generator learned from, are decoded at every rank by each generator.
+With ``--blur 1.5`` it sees all pictures, real ones too, behind a blur: what it then still reads is
+no texture.
 """
 
 import argparse
@@ -102,11 +104,13 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=1250)
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--blur", type=float, default=0.0, help="deviation in pixels")
     args = parser.parse_args()
     torch.set_num_threads(1)
     models = {run: Generator.load(run).eval() for run in args.runs}
     (size,) = {model.image_size for model in models.values()}
     judge = ready_judge(args.judge, args.rest, size, steps=args.steps, seed=args.seed)
+    judge.blur = args.blur
     few = read_manifest(args.few)
     splits = {name: load_split(few, name, size, device=CPU) for name in ("val", "test")}
     guides: dict[str, Any] = {}

@@ -287,12 +287,13 @@ def test_what_guides_of_few_knees_are_worth_is_in_their_record() -> None:
     def readings(values: list[float]) -> str:
         return " ".join(f"{value:.2f}" for value in values)
 
+    names = ("conv_guide", "lite0_guide", "lite0_guide_lr", "lite0_guide_blur")
     wanted = [["-", readings(record["real_val"]["by_majority"]), "-", "-"]] + [
         [
             f"{run['guide']['rank_correlation']:.2f}", readings(run["read_at_ranks"]),
             f"{run['slope']:.2f}", f"{100 * run['monotone']:.0f} %",
         ]
-        for run in map(record["runs"].get, ("conv_guide", "lite0_guide", "lite0_guide_lr"))
+        for run in map(record["runs"].get, names)
     ]  # fmt: skip
     rows = [[c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines()][2:]
     assert [row[1:] for row in rows] == wanted
@@ -301,13 +302,31 @@ def test_what_guides_of_few_knees_are_worth_is_in_their_record() -> None:
     assert "{:.2f} on the {} of validation".format(worth[1], record["real_val"]["images"]) in page
     trained = [
         json.loads((RESULTS / "generator" / "records" / file).read_text(encoding="utf-8"))
-        for file in re.findall(r"`records/(koa_few_tiny_128px_\w+_guide(?:_lr)?\.json)`", page)
+        for file in re.findall(
+            r"`records/(koa_few_tiny_128px_\w+_guide(?:_lr|_blur)?\.json)`", page
+        )
     ]
-    small, lite0, taught = (record["last_epoch"] for record in trained)
+    small, lite0, taught, blurred = (record["last_epoch"] for record in trained)
     assert {f"{found['mixing_accuracy_val']:.3f}" for found in (small, lite0)} == {"0.582"}
     assert f"({small['psnr_val']:.1f} and {lite0['psnr_val']:.1f} dB)" in page
     better = f"mixing accuracy of {taught['mixing_accuracy_val']:.3f} by that guide"
     assert f"{better} instead of {lite0['mixing_accuracy_val']:.3f}" in page
+    assert f"_blur.json`, mixing accuracy {blurred['mixing_accuracy_val']:.3f})" in page
+
+
+def test_what_a_judge_reads_behind_a_blur_is_in_its_record() -> None:
+    page = " ".join((RESULTS / "generator" / "README.md").read_text(encoding="utf-8").split())
+    file = RESULTS / "generator" / "records" / "koa_few_judged_blurred.json"
+    record = json.loads(file.read_text(encoding="utf-8"))
+    sharp = json.loads(file.with_name("koa_few_judged.json").read_text(encoding="utf-8"))
+    worth = [found["judge"]["rank_correlation"] for found in (record, sharp)]
+    assert "real knees with {:.2f} instead of {:.2f})".format(*worth) in page
+    streaks, blurred = (record["runs"][f"lite0_guide_{name}"] for name in ("lr", "blur"))
+    said = (
+        f"reads {blurred['slope']:.2f} ranks a rank, monotone in {100 * blurred['monotone']:.0f} %,"
+        f" and with the streaks {streaks['slope']:.2f} and {100 * streaks['monotone']:.0f} %"
+    )
+    assert said in page
 
 
 def test_how_guides_were_taught_is_in_their_record() -> None:
