@@ -264,6 +264,23 @@ def test_a_report_is_rebuilt_from_the_records(folder: Path, tmp_path: Path) -> N
     assert made == kept
 
 
+def test_the_scarce_study_is_what_its_records_say() -> None:
+    page = " ".join((RESULTS / "README.md").read_text(encoding="utf-8").split())
+    file = RESULTS / "generator" / "records" / "koa_scarce_tiny_128px.json"
+    made = json.loads(file.read_text(encoding="utf-8"))["last_epoch"]
+    said = "{psnr_val:.1f} dB, mixing accuracy {mixing_accuracy_val:.2f}, order of the guide on "
+    assert (said + "real validation images {reader_order_val:.2f}").format(**made) in page
+    epochs = {}
+    for path in (RESULTS / "bench" / "scarce" / "records").glob("*.json"):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        counts = record["config"]["data"]["counts"]
+        words = "({train} knees, {val} of validation, all {test} test images)"
+        assert words.format(**counts) in page
+        if record["factors"]["grader"] == "ord2seq":
+            epochs[record["factors"]["mixer"]] = record["epoch"]
+    assert epochs == {"none": 30, "dismix": 6}
+
+
 def test_few_knees_are_those_of_the_records() -> None:
     ((file, text),) = FEW.findall((RESULTS / "README.md").read_text(encoding="utf-8"))
     runs: dict[str, list[dict[str, float]]] = defaultdict(list)
