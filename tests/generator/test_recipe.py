@@ -5,10 +5,11 @@ import dataclasses
 import pytest
 import torch
 
+from dismix.bench.specs import short_id
 from dismix.errors import DisMixError
 from dismix.generator.config import GeneratorConfig
 from dismix.generator.model import Generator
-from dismix.generator.recipe import DEFAULT, PAPER, named_recipe
+from dismix.generator.recipe import DEFAULT, LATER, PAPER, named_recipe
 from dismix.generator.recipe_choice import choose_recipe
 from dismix.generator.settings import with_settings
 from dismix.generator.terms import PAPER_TERMS, TERMS
@@ -111,3 +112,22 @@ def test_the_spatial_code_has_a_place_for_every_cell(arch: str, cells: int) -> N
     images = torch.zeros(1, model.in_channels, model.image_size, model.image_size)
     with torch.no_grad():
         assert model.latents(images).ordinal.shape[-1] == cells
+
+
+@pytest.mark.parametrize(
+    ("recipe", "arch", "known_as"),
+    [
+        ("default", "tiny", "e0d01d179ba9d24c"),
+        ("spatial", "light", "b80bd08a6996bd0a"),
+        ("default", "light-f16", "55add47d1f2d01fd"),
+        ("paper", "vq-f8", "93a5f59990d1c6db"),
+    ],
+)
+def test_runs_of_before_are_still_known(recipe: str, arch: str, known_as: str) -> None:
+    # What runs and the benchmark's generators are named by: a new setting goes into `LATER`; where
+    # a default itself changes, other numbers belong here.
+    chosen = choose_recipe(recipe, arch, {})
+    assert short_id(chosen.described()) == known_as
+    assert dataclasses.asdict(chosen).keys() - chosen.described().keys() == LATER.keys()
+    other = dataclasses.replace(chosen, guide_lr=1e-3, guide_blur=1.5)
+    assert other.described() == {**dataclasses.asdict(chosen), "guide_lr": 1e-3, "guide_blur": 1.5}

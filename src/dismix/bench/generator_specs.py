@@ -1,6 +1,5 @@
 """Generators that runs share: what they depend on, and whether a given one may be used."""
 
-import dataclasses
 import functools
 import json
 from collections.abc import Mapping
@@ -49,7 +48,7 @@ def generator_spec(section: Mapping[str, Any], ablation: str, data: DataSpec) ->
     )
     weights, blocked = _weights(section.get("weights"))
     described = {
-        "config": config.to_dict(), "recipe": dataclasses.asdict(chosen),
+        "config": config.to_dict(), "recipe": chosen.described(),
         "seed": int(section.get("seed", 0)),
         "weights": None if weights is None else file_digest(weights),
     }  # fmt: skip

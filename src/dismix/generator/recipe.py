@@ -14,7 +14,7 @@ the ablations are nothing but such settings. Three recipes come with the package
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from dismix.errors import DisMixError
@@ -37,6 +37,9 @@ SHARES = (
     "warmup", "beta1", "ema", "reversal_ramp", "reversal_start", "plain", "polish",
     "discriminator_start", "control_share", "mix_share",
 )  # fmt: skip
+
+#: Settings that came after runs were recorded, and what they are in those.
+LATER = {"guide_lr": 0.0, "guide_blur": 0.0}
 
 
 @dataclass(frozen=True)
@@ -181,6 +184,19 @@ class Recipe:
         for name, weight in self.weights.items():
             if not weight >= 0:
                 raise DisMixError(f"{weight:g} is no weight", column=name, cure="give 0 or more")
+
+    def described(self) -> dict[str, Any]:
+        """Return plain values, as runs are known by.
+
+        Later settings that change nothing are left out, so that runs from before them are still
+        known: they go on, and finished ones are not repeated.
+
+        Example:
+            >>> [recipe.described().get("guide_blur") for recipe in (Recipe(), Recipe(guide_blur=2.0))]
+            [None, 2.0]
+        """
+        found = asdict(self)
+        return {name: v for name, v in found.items() if name not in LATER or v != LATER[name]}
 
     def weight(self, term: str) -> float:
         """Return the fixed weight of a term; with learned weights, 1 for those of the paper."""

@@ -64,7 +64,7 @@ def plan_run(
         }
     )
     described = {
-        "config": config.to_dict(), "recipe": dataclasses.asdict(chosen), "seed": seed,
+        "config": config.to_dict(), "recipe": chosen.described(), "seed": seed,
         "manifest": str(manifest), "data": data.split("train", "val").fingerprint(),
         "ranks": [*data.meta.ranks],
         "weights": None if weights is None else Path(weights).name,
