@@ -192,8 +192,10 @@ class Recipe:
         known: they go on, and finished ones are not repeated.
 
         Example:
-            >>> [recipe.described().get("guide_blur") for recipe in (Recipe(), Recipe(guide_blur=2.0))]
-            [None, 2.0]
+            >>> "guide_blur" in Recipe().described()
+            False
+            >>> Recipe(guide_blur=2.0).described()["guide_blur"]
+            2.0
         """
         found = asdict(self)
         return {name: v for name, v in found.items() if name not in LATER or v != LATER[name]}
