@@ -16,6 +16,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from dismix.accelerators import make_accelerator
 from dismix.generator.codes import Codes
 from dismix.generator.config import GeneratorConfig
 from dismix.generator.fast_decode import FastDecoder
@@ -25,7 +26,7 @@ from dismix.generator.model import Generator
 from dismix.generator.perceptual import LPIPS
 from dismix.generator.recipe_choice import choose_recipe
 from dismix.generator.steps import Steps
-from dismix.generator.training import build_training, make_accelerator
+from dismix.generator.training import build_training
 from dismix.labels import OrdinalTarget
 from dismix.provenance import provenance
 

@@ -26,12 +26,13 @@ from typing import Any
 import torch
 
 from dismix import atomic
+from dismix.accelerators import make_accelerator
 from dismix.generator.images import SplitImages
 from dismix.graders.base import Grader
 from dismix.graders.plan import begin_stage, set_stage_mode
 from dismix.graders.registry import create_grader
 from dismix.graders.settings import TrainSettings, choose_settings
-from dismix.graders.training import Training, make_accelerator, run_training
+from dismix.graders.training import Training, run_training
 from dismix.labels import OrdinalTarget
 from dismix.provenance import provenance
 

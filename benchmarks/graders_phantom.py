@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from dismix import atomic
+from dismix.accelerators import make_accelerator
 from dismix.data.phantom import PhantomSpec, render
 from dismix.data.phantom.plan import PlannedImage, plan_images
 from dismix.generator.images import SplitImages
@@ -29,7 +30,7 @@ from dismix.graders.base import Grader
 from dismix.graders.evaluation import evaluate
 from dismix.graders.registry import GRADERS, create_grader
 from dismix.graders.settings import choose_settings
-from dismix.graders.training import Training, make_accelerator, run_training
+from dismix.graders.training import Training, run_training
 from dismix.labels import OrdinalTarget
 from dismix.provenance import provenance
 

@@ -34,6 +34,7 @@ from graders_phantom import RANKS, SIZE, as_split
 from torch import Tensor
 
 from dismix import DisMix, atomic
+from dismix.accelerators import make_accelerator
 from dismix.data.phantom import PhantomSpec, render
 from dismix.data.phantom.factors import Factors
 from dismix.data.phantom.plan import PlannedImage, plan_images
@@ -43,7 +44,7 @@ from dismix.graders.base import Grader
 from dismix.graders.evaluation import evaluate
 from dismix.graders.registry import create_grader
 from dismix.graders.settings import choose_settings
-from dismix.graders.training import Training, make_accelerator, run_training
+from dismix.graders.training import Training, run_training
 from dismix.labels import OrdinalTarget
 from dismix.mixing.base import Draws, Mixer, ModelAccess
 from dismix.mixing.info import Mixed, MixInfo

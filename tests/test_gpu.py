@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from dismix.accelerators import make_accelerator
 from dismix.background import background
 from dismix.data.batches import Batches
 from dismix.generator.checkpoint import load_training, save_training
@@ -15,7 +16,6 @@ from dismix.generator.fast_decode import FastDecoder
 from dismix.generator.model import Generator
 from dismix.generator.recipe_choice import choose_recipe
 from dismix.generator.steps import Steps
-from dismix.generator.training import make_accelerator
 from dismix.labels import OrdinalTarget
 from dismix.mixing.dismix import DisMix
 from dismix.mixing.encoding import encode_split

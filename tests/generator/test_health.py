@@ -10,11 +10,12 @@ from safetensors.torch import load_file
 from tests.generator.toy import toy_recipe, toy_split, toy_training, train_toy
 from torch import nn
 
+from dismix.accelerators import make_accelerator
 from dismix.errors import DisMixError
 from dismix.generator import steps as steps_module
 from dismix.generator.checkpoint import FILE
 from dismix.generator.health import LOOK_EVERY, stop_if_broken, stop_if_weights_broken
-from dismix.generator.training import make_accelerator, run_training
+from dismix.generator.training import run_training
 
 
 def test_the_term_is_named_before_the_loss_it_spoils() -> None:

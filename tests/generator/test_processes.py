@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from dismix.accelerators import make_accelerator
 from dismix.data.manifest import read_manifest
 from dismix.errors import DisMixError
 from dismix.generator.processes import trained_once
@@ -18,7 +19,6 @@ from dismix.generator.reading import reading_of
 from dismix.generator.recipe_choice import choose_recipe, fitted_guide
 from dismix.generator.run_plan import plan_run
 from dismix.generator.start_run import train_generator
-from dismix.generator.training import make_accelerator
 
 
 def test_a_network_is_trained_once_and_then_read(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from tests.generator.toy import toy_recipe, toy_split, toy_training
 
+from dismix.accelerators import make_accelerator
 from dismix.errors import DisMixError
 from dismix.generator.run_log import RunLog, read_metrics
-from dismix.generator.training import make_accelerator, run_training
+from dismix.generator.training import run_training
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")

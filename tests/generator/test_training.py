@@ -15,11 +15,11 @@ import torch
 from safetensors.torch import load_file
 from tests.generator.toy import toy_recipe, toy_split, toy_training, train_toy
 
+from dismix.accelerators import make_accelerator
 from dismix.errors import DisMixError
 from dismix.generator.checkpoint import FILE, chosen_epoch, load_last
 from dismix.generator.model import Generator
 from dismix.generator.steps import Steps, set_lr
-from dismix.generator.training import make_accelerator
 
 
 def _killed(run: Path, at: int) -> None:

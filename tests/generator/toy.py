@@ -5,11 +5,12 @@ from typing import Any
 
 import torch
 
+from dismix.accelerators import make_accelerator
 from dismix.generator.config import GeneratorConfig
 from dismix.generator.images import SplitImages
 from dismix.generator.recipe import Recipe
 from dismix.generator.recipe_choice import choose_recipe
-from dismix.generator.training import Training, build_training, make_accelerator, run_training
+from dismix.generator.training import Training, build_training, run_training
 from dismix.labels import OrdinalTarget
 from dismix.progress import Progress
 

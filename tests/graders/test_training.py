@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 from tests.graders.toy import SMALL, toy_settings, toy_split, toy_training, train_toy
 
+from dismix.accelerators import make_accelerator
 from dismix.errors import DisMixError
 from dismix.generator.checkpoint import FILE
 from dismix.graders.base import Grader, Grades, Stage
@@ -24,7 +25,7 @@ from dismix.graders.evaluation import fit_reference
 from dismix.graders.pooled import PooledConfig
 from dismix.graders.settings import choose_settings
 from dismix.graders.state import epochs_done
-from dismix.graders.training import Training, make_accelerator, run_training
+from dismix.graders.training import Training, run_training
 from dismix.labels import OrdinalTarget
 
 

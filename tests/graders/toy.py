@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from dismix.accelerators import make_accelerator
 from dismix.generator.images import SplitImages
 from dismix.graders.registry import create_grader
 from dismix.graders.saving import plain_state
 from dismix.graders.settings import TrainSettings, choose_settings
-from dismix.graders.training import Training, make_accelerator, run_training
+from dismix.graders.training import Training, run_training
 from dismix.labels import OrdinalTarget
 from dismix.progress import Progress
 

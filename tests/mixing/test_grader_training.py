@@ -10,6 +10,7 @@ import torch
 from tests.graders.toy import toy_settings, toy_split, toy_training
 from tests.mixing.toy_run import make_run
 
+from dismix.accelerators import make_accelerator
 from dismix.cli import main
 from dismix.data.digest import content_digests
 from dismix.data.manifest import read_manifest, write_manifest
@@ -18,7 +19,7 @@ from dismix.generator.images import load_split
 from dismix.generator.trained_on import write_trained_on
 from dismix.graders.registry import create_grader
 from dismix.graders.start_run import mixer_rows
-from dismix.graders.training import Training, make_accelerator, reseed_mixer, run_training
+from dismix.graders.training import Training, reseed_mixer, run_training
 from dismix.labels import OrdinalTarget
 from dismix.mixing.dismix import DisMix
 from dismix.mixing.encoding import encode_split

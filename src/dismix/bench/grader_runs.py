@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+from dismix.accelerators import make_accelerator
 from dismix.bench.artifacts import generator_of
 from dismix.bench.clock import Clock
 from dismix.bench.folder import BenchFolder
@@ -25,7 +26,7 @@ from dismix.graders.saving import about_grader, put_state
 from dismix.graders.settings import TrainSettings
 from dismix.graders.start_run import mixer_rows
 from dismix.graders.state import model_file
-from dismix.graders.training import Training, make_accelerator, run_training
+from dismix.graders.training import Training, run_training
 from dismix.progress import Progress
 
 

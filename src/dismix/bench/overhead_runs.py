@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dismix.accelerators import make_accelerator
 from dismix.bench.artifacts import generator_of
 from dismix.bench.folder import BenchFolder
 from dismix.bench.grader_runs import build_grader, settings_of
@@ -23,7 +24,6 @@ from dismix.data.batches import Batches
 from dismix.graders.mixed import loss_of, with_clean_loss
 from dismix.graders.plan import begin_stage, set_stage_mode
 from dismix.graders.start_run import mixer_rows
-from dismix.graders.training import make_accelerator
 from dismix.layout import lay_out
 from dismix.progress import Progress
 

@@ -58,9 +58,10 @@ def train_generator(
         cache: Folder of the image stores.
         progress: Called while images are decoded and after each step.
     """
+    from dismix.accelerators import make_accelerator
     from dismix.generator.images import load_split
     from dismix.generator.perceptual import LPIPS, require_lpips
-    from dismix.generator.training import build_training, make_accelerator, run_training
+    from dismix.generator.training import build_training, run_training
     from dismix.generator.trunk import LITE0_WEIGHTS
     from dismix.generator.validation import warn_if_weak
     from dismix.generator.weights import require_weights

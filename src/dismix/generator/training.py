@@ -8,13 +8,12 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs
+from accelerate import Accelerator
 from torch import Tensor, nn
 
 from dismix.data.batches import Batches
@@ -195,19 +194,6 @@ def _make_fast(
         # In place, so that parameter names stay.
         for network in networks if perceptual is None else [*networks, perceptual]:
             network.compile(dynamic=False)
-
-
-def make_accelerator(*, cpu: bool = False) -> Accelerator:
-    """Return the accelerator: bf16 autocast on a GPU, float32 on a CPU, DDP when launched so."""
-    cpu = cpu or not torch.cuda.is_available()
-    # Which terms take part depends on the recipe, so some heads may get no gradient.
-    # Each process counts its own use of the codebooks, so buffers are not broadcast.
-    unused = DistributedDataParallelKwargs(find_unused_parameters=True, broadcast_buffers=False)
-    # One process decodes images and trains the guide while the others wait.
-    patience = InitProcessGroupKwargs(timeout=timedelta(hours=6))
-    return Accelerator(
-        cpu=cpu, mixed_precision="no" if cpu else "bf16", kwargs_handlers=[unused, patience]
-    )
 
 
 def run_training(

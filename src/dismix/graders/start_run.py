@@ -58,6 +58,7 @@ def train_grader(
         cache: Folder of the image stores.
         progress: Called while images are decoded and after each step.
     """
+    from dismix.accelerators import make_accelerator
     from dismix.data.digest import content_digests
     from dismix.data.manifest import read_manifest
     from dismix.data.store import default_cache_dir
@@ -68,7 +69,7 @@ def train_grader(
     from dismix.graders.registry import create_grader
     from dismix.graders.saving import about_grader
     from dismix.graders.split_twins import twins_note
-    from dismix.graders.training import Training, make_accelerator, run_training
+    from dismix.graders.training import Training, run_training
 
     run, data = Path(run), read_manifest(manifest)
     grader = create_grader(

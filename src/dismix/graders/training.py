@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator, DistributedDataParallelKwargs
+from accelerate import Accelerator
 from torch import Tensor, nn
 
 from dismix.data.batches import Batch, Batches
@@ -35,14 +35,7 @@ from dismix.layout import lay_out
 from dismix.progress import Progress
 from dismix.seeds import seed_of
 
-__all__ = ["Training", "make_accelerator", "run_training"]
-
-
-def make_accelerator(*, cpu: bool = False) -> Accelerator:
-    """Return the accelerator: bf16 autocast on a GPU, float32 on a CPU, DDP when launched so."""
-    cpu = cpu or not torch.cuda.is_available()
-    unused = DistributedDataParallelKwargs(find_unused_parameters=True, broadcast_buffers=False)
-    return Accelerator(cpu=cpu, mixed_precision="no" if cpu else "bf16", kwargs_handlers=[unused])
+__all__ = ["Training", "run_training"]
 
 
 def run_training(
