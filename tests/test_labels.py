@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from scipy.stats import wasserstein_distance
 
 from dismix.errors import DisMixError
-from dismix.labels import (
-    OrdinalTarget,
+from dismix.labels import OrdinalTarget
+from dismix.laws import (
     levels_from_probs,
     majority_rank,
     monotone_levels,

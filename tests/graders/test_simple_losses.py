@@ -12,7 +12,8 @@ from dismix.graders.or_cnn import LevelsLoss
 from dismix.graders.pooled import grades_from_levels
 from dismix.graders.registry import create_grader
 from dismix.graders.sord import SordLoss
-from dismix.labels import OrdinalTarget, monotone_levels
+from dismix.labels import OrdinalTarget
+from dismix.laws import monotone_levels
 
 C = 5
 

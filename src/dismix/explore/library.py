@@ -15,7 +15,7 @@ from dismix.data.store_settings import StoreSettings, settings_for
 from dismix.data.transforms import equalize
 from dismix.errors import DisMixError
 from dismix.explore.subject import Subject
-from dismix.labels import majority_rank
+from dismix.laws import majority_rank
 from dismix.progress import Progress
 
 

@@ -22,7 +22,8 @@ from dismix.explore.uploads import read_upload
 from dismix.generator.codes import Codes
 from dismix.generator.fast_decode import FastDecoder
 from dismix.generator.model import Generator
-from dismix.labels import OrdinalTarget, monotone_levels, probs_from_levels
+from dismix.labels import OrdinalTarget
+from dismix.laws import monotone_levels, probs_from_levels
 from dismix.mixing.inference import inference
 from dismix.mixing.policies import lerp
 from dismix.mixing.records import conditions

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dismix.labels import OrdinalTarget, majority_rank
+from dismix.labels import OrdinalTarget
+from dismix.laws import majority_rank
 
 NOTICE = "For research on augmentation, not for diagnosis."
 UPLOAD = "upload"

@@ -21,7 +21,8 @@ from dismix.graders.choices import bounded
 from dismix.graders.gol_loss import GOLLoss
 from dismix.graders.neighbours import nearest_neighbours
 from dismix.graders.registry import Preset, register_grader
-from dismix.labels import OrdinalTarget, levels_from_probs
+from dismix.labels import OrdinalTarget
+from dismix.laws import levels_from_probs
 
 DEFAULT_NEIGHBOURS = 5
 

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from dismix.graders.mwr_loss import Windows, absolute_rank, relative_rank
-from dismix.labels import OrdinalTarget, two_point_law
+from dismix.labels import OrdinalTarget
+from dismix.laws import two_point_law
 
 
 @dataclass(frozen=True)

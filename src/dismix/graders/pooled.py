@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from dismix.graders.backbones import Backbone
 from dismix.graders.base import Grader, GraderConfig, Grades, Stage
 from dismix.graders.choices import bounded
-from dismix.labels import OrdinalTarget, probs_from_levels
+from dismix.labels import OrdinalTarget
+from dismix.laws import probs_from_levels
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from dismix.graders.choices import bounded
 from dismix.graders.cross_entropy import soft_cross_entropy
 from dismix.graders.registry import Preset, register_grader
 from dismix.graders.rnc_loss import RnCLoss
-from dismix.labels import OrdinalTarget, two_point_law
+from dismix.labels import OrdinalTarget
+from dismix.laws import two_point_law
 
 
 @dataclass(frozen=True)

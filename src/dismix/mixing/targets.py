@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from dismix.errors import DisMixError
-from dismix.labels import OrdinalTarget, two_point_law
+from dismix.labels import OrdinalTarget
+from dismix.laws import two_point_law
 from dismix.registry import near_names
 
 TargetForm = Literal["soft", "cumulative", "rank", "unimodal"]

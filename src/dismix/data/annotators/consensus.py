@@ -28,7 +28,7 @@ class Consensus:
 
     Attributes:
         probs: (N, C) probability of each rank for each image.
-        rank: (N,) most probable rank; ties as in ``dismix.labels``.
+        rank: (N,) most probable rank; ties as in ``dismix.laws``.
         annotator_confusion: (A, C, C) probability that annotator a votes k (column) on an image
             of consensus rank c (row); NaN in a row without images (majority only).
         prior: (C,) share of each rank.

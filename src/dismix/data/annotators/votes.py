@@ -5,7 +5,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from dismix.errors import DisMixError
-from dismix.labels import TIE, majority_rank
+from dismix.laws import TIE, majority_rank
 
 
 def one_hot_votes(votes: ArrayLike, num_ranks: int) -> NDArray[np.float64]:
@@ -60,7 +60,7 @@ def vote_shares(votes: ArrayLike, num_ranks: int) -> NDArray[np.float64]:
 
 
 def modal_rank(probs: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the most probable rank (N,) by the rule of ``dismix.labels`` for ties.
+    """Return the most probable rank (N,) by the rule of ``dismix.laws`` for ties.
 
     Example:
         >>> modal_rank(np.array([[0.2, 0.0, 0.4, 0.4]]))
