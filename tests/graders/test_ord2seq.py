@@ -9,7 +9,9 @@ import torch.nn.functional as F
 from dismix.errors import DisMixError
 from dismix.graders.ord2seq import DecisionDecoder, Ord2SeqConfig
 from dismix.graders.ord2seq_tree import Ord2SeqLoss, Tree, dichotomic_tree
+from dismix.graders.plan import begin_stage, set_learning_rate
 from dismix.graders.registry import create_grader
+from dismix.graders.settings import TrainSettings
 from dismix.labels import OrdinalTarget
 
 
@@ -186,3 +188,24 @@ def test_answers_next_to_zero_still_are_a_law(bias: float) -> None:
         law = decoder.laws(torch.randn(3, 4, 16))
     torch.testing.assert_close(law.sum(1), torch.ones(3))
     assert (law[:, 3:].sum(1) > 0.5).all()
+
+
+@pytest.mark.parametrize(
+    ("dim", "optimizer", "lr", "rate"),
+    [
+        (512, "adam", 1e-4, 1e-4),
+        (512, "adam", 1e-3, 3e-4),
+        (512, "sgd", 1e-2, 1e-2),
+        (256, "adamw", 1e-3, 6e-4),
+        (64, "adam", 1e-3, 1e-3),
+    ],
+)
+def test_the_learning_rate_of_wide_transformers_is_bounded(dim, optimizer, lr, rate):
+    grader = create_grader("ord2seq", num_ranks=3, dim=dim, encoder_layers=1, decoder_layers=1)
+    settings = TrainSettings("ord2seq", lr=lr, optimizer=optimizer)
+    made = begin_stage(grader, grader.stages[0], settings)
+    set_learning_rate(made, lr)
+    rates = {id(p): group["lr"] for group in made.param_groups for p in group["params"]}
+    for name, parameter in grader.named_parameters():
+        expected = rate if name.startswith("decoder.") else lr
+        assert rates[id(parameter)] == pytest.approx(expected), name

@@ -3,7 +3,8 @@
 Compiled, PyTorch's own writes its input out again in the other layout, and every convolution after
 it copies it back. Here statistics
 of channels, which lie next to each other, are put together to those of groups. Outside of
-torch.compile PyTorch's kernel is used.
+torch.compile PyTorch's kernel is used, but never where it ends the process: on a CPU its backward
+for channels_last writes the gradient of an input that has none (seen with torch 2.13).
 """
 
 import torch
@@ -36,7 +37,7 @@ def by_channels(x: Tensor, groups: int, weight: Tensor, bias: Tensor, eps: float
 
 
 class GroupNorm(nn.GroupNorm):
-    """`torch.nn.GroupNorm` with learned scale and shift that compiles well.
+    """`torch.nn.GroupNorm` with scale and shift that compiles well and may follow frozen layers.
 
     Example:
         >>> tuple(GroupNorm(2, 4)(torch.randn(1, 4, 3, 3)).shape)
@@ -46,6 +47,9 @@ class GroupNorm(nn.GroupNorm):
     def forward(self, input: Tensor) -> Tensor:
         """Map (B, C, H, W) to the same shape."""
         if not torch.compiler.is_compiling():
+            learns = torch.is_grad_enabled() and self.weight.requires_grad
+            if learns and input.device.type == "cpu" and not input.requires_grad:
+                input = input.contiguous()
             return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
         kind = input.dtype
         made = by_channels(input, self.num_groups, self.weight, self.bias, self.eps)

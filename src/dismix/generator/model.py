@@ -23,6 +23,7 @@ from dismix.generator.analysis import Analysis
 from dismix.generator.architectures import ARCHITECTURES, Architecture, build_autoencoder
 from dismix.generator.codes import Codes, Latents
 from dismix.generator.config import GeneratorConfig, read_config, write_config
+from dismix.generator.group_norm import GroupNorm
 from dismix.generator.heads import Perturbation, RankClassifier, draw_perturbation
 from dismix.generator.quantizers import NearestQuantizer, OrdinalQuantizer, Quantized
 from dismix.generator.reversal import reverse_gradient
@@ -88,7 +89,7 @@ class Generator(nn.Module):
         self.ordinal_trunk = build_trunk(config.ordinal_trunk, self.in_channels, fine=fine)
         seen = z_channels if self.ordinal_trunk is None else self.ordinal_trunk.out_channels
         # Pretrained features come at any scale.
-        self.ordinal_norm = nn.GroupNorm(1, seen) if config.ordinal_trunk == "lite0" else None
+        self.ordinal_norm = GroupNorm(1, seen) if config.ordinal_trunk == "lite0" else None
         self.quant_conv_ordinal = None if config.single_latent else nn.Conv2d(seen, ordinal_dim, 1)
         self.post_quant_conv = nn.Conv2d(ordinal_dim + dim, z_channels, 1)
         self.quantize = NearestQuantizer(config.nonordinal_codes, dim)

@@ -58,6 +58,7 @@ class Stage:
         trainable: Prefixes of parameter names; all others are frozen and their batch
             normalisation keeps its statistics. The empty prefix means everything.
         lr_scale: Factors on the learning rate by prefix, {"head": 10.0}.
+        lr_most: Largest learning rate of Adam by prefix, for what does not learn above it.
         travel: By prefix, how far Adam may carry a parameter over the whole stage: its learning
             rate follows from the number of steps, whatever that of the network is. For what
             is pushed one way all the time and would go farther the longer a training is.
@@ -70,6 +71,7 @@ class Stage:
     share: float
     trainable: tuple[str, ...] = ("",)
     lr_scale: Mapping[str, float] = field(default_factory=dict)
+    lr_most: Mapping[str, float] = field(default_factory=dict)
     travel: Mapping[str, float] = field(default_factory=dict)
     views: int = 1
     mixing: bool = True

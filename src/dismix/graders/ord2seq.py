@@ -2,7 +2,8 @@
 
 A transformer reads the picture's feature map and names, level by level, the half of the scale
 that the rank lies in. How ours differs: see `dismix.graders.ord2seq_tree`; no unused second
-transformer; grades come from the law over all paths of the tree instead of the greedy one.
+transformer; grades come from the law over all paths of the tree instead of the greedy one; the
+transformer's learning rate has a bound, since it does not learn at those that suit small backbones.
 """
 
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ class Ord2SeqConfig(GraderConfig):
         probabilities: The law over all paths of the "tree", or the "softmax" of the last level's
             logits after deciding greedily (the authors').
         warmup: Share of the steps in which the learning rate grows from zero.
+        transformer_lr: Largest learning rate under Adam of a transformer of width 512; one that is
+            half as wide may take twice as much (Yang et al., 2022, "Tensor Programs V").
     """
 
     dim: int | None = bounded(None, least=1)
@@ -48,6 +51,7 @@ class Ord2SeqConfig(GraderConfig):
     teacher: Literal["sample", "mean"] = "sample"
     probabilities: Literal["tree", "softmax"] = "tree"
     warmup: float = bounded(0.05, least=0, below=1)
+    transformer_lr: float = bounded(3e-4, above=0)
 
 
 class DecisionDecoder(nn.Module):
@@ -175,8 +179,9 @@ class Ord2Seq(Grader):
 
     def __init__(self, backbone: Backbone, num_ranks: int, **hparams: Any) -> None:
         super().__init__(backbone, num_ranks, **hparams)
-        self.stages = (Stage("fit", 1.0, warmup=self.config.warmup),)
         self.decoder = DecisionDecoder(num_ranks, backbone.out_dim, self.config)
+        most = self.config.transformer_lr * 512 / len(self.decoder.start)
+        self.stages = (Stage("fit", 1.0, warmup=self.config.warmup, lr_most={"decoder": most}),)
         self.loss = Ord2SeqLoss(num_ranks)
 
     def training_loss(

@@ -93,6 +93,10 @@ def _groups(
         if parameter.requires_grad:
             found_scale = _longest(stage.lr_scale, name)
             scale = 1.0 if found_scale is None else found_scale
+            most = _longest(stage.lr_most, name)
+            # Rates of SGD are on another scale.
+            if most is not None and settings.optimizer != "sgd":
+                scale = min(scale, most / settings.lr)
             if travel := _longest(stage.travel, name):
                 # A step of Adam is about as long as its learning rate.
                 scale = travel / (steps * _mean_rate(settings, stage))
