@@ -381,3 +381,13 @@ def test_links_are_whole_where_folders_have_spaces(tmp_path):
     wanted = f"../my%20bench%20%281%29/records/{name}.json"
     assert links == [wanted]
     assert f"]({wanted} " in (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+
+
+def test_the_same_data_are_one_however_they_were_made(tmp_path):
+    lab = Lab(tmp_path)
+    ways = [{"variability": "own"}, {"variability": 30, "votes": {"seed": 0}}]
+    for seed, (way, content) in enumerate([*((w, "a") for w in ways), (ways[1], "b")]):
+        data = {"content": content * 64, "derivation": way}
+        lab.grader("knee", "ce", "none", seed, content={"config": {"data": data}})
+    groups = read_study(lab.folder).groups
+    assert sorted(len(runs) for runs in groups.values()) == [1, 2]

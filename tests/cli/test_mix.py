@@ -31,7 +31,7 @@ def test_from_a_run_to_a_folder_of_mixes(dismix, tmp_path):
     run = make_run(tmp_path, train=20)
     code, out, _ = dismix("mix", "encode", run, "-q")
     assert code == 0
-    assert out.startswith("20 images, 160 bytes each")
+    assert out.startswith("20 images, 168 bytes each")
     code, out, _ = dismix(
         "mix", "write", run, "-n", 12, "-o", tmp_path / "mixes", "-q",
         "--policy", "preserving", "--ranks", "consensus", "--balanced", "--seed", 2,

@@ -14,7 +14,7 @@ from tests.mixing.toy_run import FORMS, make_run, toy_generator
 from torch import Tensor
 
 from dismix.errors import DisMixError
-from dismix.mixing.details import COUNT, DETAILS, look_shares, rank_shares
+from dismix.mixing.details import DETAILS, counted, look_shares, rank_shares
 from dismix.mixing.dismix import DisMix
 from dismix.mixing.encoding import encode_split
 from dismix.mixing.engine import MixEngine
@@ -119,7 +119,7 @@ def test_detail_that_goes_with_the_label(detailed: Path, policy: int, from_partn
     maker = MixMaker(engine, settings)
     mixes = maker.draw(6, [3])
     own, theirs = (
-        engine.details.read(rows, engine.device) for rows in (mixes.anchor, mixes.choices.partner)
+        engine.details().read(rows, engine.device) for rows in (mixes.anchor, mixes.choices.partner)
     )
     share, other = part_in_label(policy, lam, from_partner)
     plain = drawn(MixMaker(engine, MixSettings(labels="votes")), policy, lam,
@@ -201,7 +201,7 @@ def test_a_store_without_it_says_what_to_do(tmp_path: Path) -> None:
     store = encode_split(run, cache=tmp_path / "cache")
     with pytest.raises(DisMixError, match="--details"):
         DisMix.load(run, detail=0.5)
-    (store.folder / DETAILS).write_bytes(b"short")
+    (store.folder / DETAILS["label"]).write_bytes(b"short")
     with pytest.raises(DisMixError, match="has 5 bytes of details"):
         DisMix.load(run, detail=0.5)
     # Encoding again cures it.
@@ -214,15 +214,15 @@ def test_a_store_without_it_says_what_to_do(tmp_path: Path) -> None:
 def test_a_killed_writing_goes_on(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     store = encode_split(run, details=True, cache=tmp_path / "cache")
-    whole = (store.folder / DETAILS).read_bytes()
-    (store.folder / DETAILS).unlink()
+    whole = (store.folder / DETAILS["label"]).read_bytes()
+    (store.folder / DETAILS["label"]).unlink()
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", KILLED, run, tmp_path / "cache"], env=env, check=False
     )
     assert done.returncode == -signal.SIGKILL
-    assert (store.folder / COUNT).is_file()
-    assert not (store.folder / DETAILS).exists()
+    assert counted(store, "label").is_file()
+    assert not (store.folder / DETAILS["label"]).exists()
     seen: list[int] = []
 
     def note(text: str, count: int, total: int) -> None:
@@ -230,5 +230,5 @@ def test_a_killed_writing_goes_on(tmp_path: Path) -> None:
 
     encode_split(run, details=True, batch_size=4, cache=tmp_path / "cache", progress=note)
     assert seen[0] == 16
-    assert (store.folder / DETAILS).read_bytes() == whole
-    assert not (store.folder / COUNT).exists()
+    assert (store.folder / DETAILS["label"]).read_bytes() == whole
+    assert not counted(store, "label").exists()

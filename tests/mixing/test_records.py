@@ -6,7 +6,7 @@ import torch
 from tests.mixing.toy_run import FORMS, toy_generator
 
 from dismix.generator.model import Generator
-from dismix.mixing.records import make_records, read_records, record_type
+from dismix.mixing.records import conditions, make_records, read_records, record_type
 
 
 @pytest.mark.parametrize("form", list(FORMS))
@@ -28,6 +28,10 @@ def test_codes_come_back_bit_for_bit(form: str) -> None:
     assert torch.equal(found.codes.nonordinal, codes.nonordinal)
     if found.z is not None:
         assert torch.equal(found.z, latents.ordinal.half().float())
+    assert (found.read is None) == (not conditions(model))
+    if found.read is not None:
+        wanted = model.levels_read(latents.ordinal)
+        torch.testing.assert_close(found.read, wanted, rtol=0, atol=1e-3)
 
 
 def test_the_papers_shape_takes_four_kibibytes_and_eight_for_z() -> None:
@@ -36,11 +40,12 @@ def test_the_papers_shape_takes_four_kibibytes_and_eight_for_z() -> None:
         form: record_type(toy_generator(**FORMS[form])).itemsize
         for form in ("indices", "rank_only", "single", "soft_rank_only", "many_codes")
     }
-    assert sizes["rank_only"] == 16 + 1
-    assert sizes["indices"] == 16 + 16 + 16 * 4 * 2
+    read = 4 * 2
+    assert sizes["rank_only"] == 16 + 1 + read
+    assert sizes["indices"] == 16 + 16 + 16 * 4 * 2 + read
     assert sizes["single"] == 16
-    assert sizes["soft_rank_only"] == 16 + 4 * 4
-    assert sizes["many_codes"] == 16 * 2 + 16 * 4 + 16 * 4 * 2
+    assert sizes["soft_rank_only"] == 16 + 4 * 4 + read
+    assert sizes["many_codes"] == 16 * 2 + 16 * 4 + 16 * 4 * 2 + read
     paper = Generator.__new__(Generator)
     torch.nn.Module.__init__(paper)
     paper.config = model.config.__class__(num_ranks=5)

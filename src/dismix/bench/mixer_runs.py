@@ -61,7 +61,12 @@ def shared_mixing(
         # the generator knows it by a path, and the folder may have been moved.
         run = folder.generator_dir(spec["generator"])
         manifest = folder.manifest_dir(spec["data"]) / TRAINING
-        warm.keep("details", run, lambda: encode_split(run, manifest, device=device, details=True))
+        severity = options.get("severity", "label")
+        warm.keep(
+            "details",
+            (run, severity),
+            lambda: encode_split(run, manifest, device=device, details=True, severity=severity),
+        )
     compiled = bool(options.get("compiled", False))
     engine = warm.engine(
         folder, spec["generator"], str(shared["store"]), device, compiled,

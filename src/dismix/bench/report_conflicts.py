@@ -30,6 +30,8 @@ _OF_A_FOLD = ("data.content", "data.counts.", "data.derivation.fold.", "generato
 _REPEAT = "seed"
 #: What follows from a generator's own seed, which a run that measures generators has for its own.
 _OF_A_GENERATOR = ("generator.id", "generator.seed")
+#: What the data are, and how they came to be that.
+_CONTENT, _DERIVED = "data.content", "data.derivation."
 #: What folds were dealt of.
 _SOURCE = "data.source"
 #: Settings that each mixer may have of its own.
@@ -40,7 +42,7 @@ Dealings = Mapping[tuple[str, str], str]
 
 def tell_apart(records: list[Record]) -> list[Record]:
     """Add settings as factors where finished runs of equal factors differ in them."""
-    flat = {r.id: _settings(r) for r in records}
+    flat = _derived_alike({r.id: _settings(r) for r in records})
     shared = {name: _shared(settings) for name, settings in flat.items()}
     paths: dict[str, set[str]] = {}
     for kind in {record.kind for record in records}:
@@ -96,6 +98,22 @@ def _settings(record: Record) -> dict[str, str]:
     follows: tuple[str, ...] = _OF_A_FOLD if record.fold else ()
     follows += _OF_A_GENERATOR if record.kind == "generator" else ()
     return {path: value for path, value in found.items() if not path.startswith(follows)}
+
+
+def _derived_alike(flat: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    """Return settings in which data of the same content came to be so in the same way.
+
+    Images, votes and splits may come in a table or be made by a plan: runs on them are the same.
+    """
+    first: dict[str, dict[str, str]] = {}
+    changed = {}
+    for name in sorted(flat):
+        derived = {path: v for path, v in flat[name].items() if path.startswith(_DERIVED)}
+        if content := flat[name].get(_CONTENT):
+            derived = first.setdefault(content, derived)
+        rest = {path: v for path, v in flat[name].items() if not path.startswith(_DERIVED)}
+        changed[name] = rest | derived
+    return changed
 
 
 def _differing(group: list[Mapping[str, str]]) -> set[str]:

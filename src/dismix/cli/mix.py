@@ -52,6 +52,13 @@ class DetailWith(StrEnum):
     rank = "rank"
 
 
+class Severity(StrEnum):
+    """Whose severity the sources of mixes show."""
+
+    label = "label"
+    image = "image"
+
+
 class Figure(StrEnum):
     """What to draw."""
 
@@ -72,6 +79,9 @@ def encode(
     details: Annotated[
         bool, typer.Option("--details", help="Keep what the codes leave out of the images too.")
     ] = False,
+    severity: Annotated[
+        Severity, typer.Option(help="Severity of the codes whose details are kept.")
+    ] = Severity.label,
     quiet: Quiet = False,
 ) -> None:
     """Encode the training split once, so that partners come from all of it."""
@@ -85,6 +95,7 @@ def encode(
             device="cpu" if cpu else device,
             batch_size=batch_size,
             details=details,
+            severity=severity.value,
             progress=progress,
         )
     typer.echo(
@@ -120,6 +131,10 @@ def write(
         DetailWith,
         typer.Option(help="Detail goes with the look of its image, or with its part in the label."),
     ] = DetailWith.look,
+    severity: Annotated[
+        Severity,
+        typer.Option(help="Sources show what their labels say, or what is read in the images."),
+    ] = Severity.label,
     originals: Annotated[bool, typer.Option(help="List the original images too.")] = False,
     manifest: Data = None,
     seed: Seed = 0,
@@ -136,6 +151,7 @@ def write(
     settings = MixSettings(
         policies=chosen, alpha=alpha, labels=labels.value, ranks=ranks.value, balanced=balanced,
         detail=detail, alike=alike, reach=reach, detail_with=detail_with.value,
+        severity=severity.value,
     )  # fmt: skip
     with bar(quiet=quiet) as progress:
         lines = write_mixes(

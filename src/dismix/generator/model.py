@@ -193,6 +193,19 @@ class Generator(nn.Module):
         )
         return quantized
 
+    def levels_read(self, z: Tensor) -> Tensor:
+        """Return the levels (B, C-1) that the ordinal branch reads when it is told no label.
+
+        Args:
+            z: (B, D_o, h, w), ``Latents.ordinal``.
+        """
+        branch = self.quantize_ordinal
+        gate = None if branch is None else branch.condition
+        logits: Tensor | None = None if gate is None else gate.predicted_logits(z)
+        if logits is None:
+            logits = self.ordinal_classifier(self.quantized_ordinal(z).codes)
+        return logits.float().sigmoid()
+
     def encode(self, images: Tensor, levels: Tensor | None = None) -> Codes:
         """Return the codes of images, with gradients unless the caller switches them off.
 

@@ -14,9 +14,11 @@ is the paper's.
 
 # paper: mixes are what the decoder shows. Off by default; what it does is in ``results/``.
 
-Kept as one byte a value beside the codes, of the size of the images themselves.
+Kept as one byte a value beside the codes, of the size of the images themselves, apart for either
+severity (`dismix.mixing.severity`): what codes leave out depends on the rank that they show.
 """
 
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -38,9 +40,11 @@ from dismix.mixing.policy_draws import (
     ORDINAL_MIX,
     PolicyDraws,
 )
+from dismix.mixing.severity import Severity, as_read
 from dismix.progress import Progress
 
-DETAILS, COUNT = "details.bin", "details.json"
+#: Files by the severity that the codes show.
+DETAILS: dict[Severity, str] = {"label": "details.bin", "image": "details_image.bin"}
 #: What detail goes with: the sources' look, or their part in the label.
 DetailWith = Literal["look", "rank"]
 #: One grey level of 256 on the scale of -1 to 1.
@@ -95,16 +99,18 @@ class Details:
     Args:
         store: Where they lie, beside the codes.
         model: The generator, for their shape.
+        severity: What the codes show that leave them out.
     """
 
-    def __init__(self, store: LatentStore, model: Generator) -> None:
+    def __init__(self, store: LatentStore, model: Generator, severity: Severity = "label") -> None:
         self.shape = (model.in_channels, model.image_size, model.image_size)
-        path, size = store.folder / DETAILS, _record_bytes(model)
+        path, size = store.folder / DETAILS[severity], _record_bytes(model)
+        option = "" if severity == "label" else f" --severity {severity}"
         found = path.stat().st_size if path.is_file() else 0
         if found != len(store) * size:
             raise DisMixError(
                 f"has {found} bytes of details instead of {len(store) * size}", file=path,
-                cure="run `dismix mix encode RUN --details`, or mix with detail=0",
+                cure=f"run `dismix mix encode RUN --details{option}`, or mix with detail=0",
             )  # fmt: skip
         self.records = MappedRecords(path, len(store), size)
 
@@ -135,6 +141,7 @@ def write_details(
     images: ImageStore,
     *,
     equalized: bool,
+    severity: Severity = "label",
     batch_size: int = 64,
     progress: Progress | None = None,
 ) -> None:
@@ -145,6 +152,7 @@ def write_details(
         model: Their generator.
         images: The images, in the store's order.
         equalized: Whether the generator sees equalized images.
+        severity: What the codes show that leave them out.
         batch_size: Images at once.
         progress: Called as ``progress("details", images done, N)``.
     """
@@ -153,18 +161,25 @@ def write_details(
     def make(start: int, stop: int) -> bytes:
         pixels = images[start:stop].to(device)
         with inference(device):
-            codes = store.sources(torch.arange(start, stop), model).codes
-            rebuilt = model.decode(codes).float().clamp(-1, 1)
+            found = store.sources(torch.arange(start, stop), model)
+            if severity == "image":
+                found = as_read(found, model)
+            rebuilt = model.decode(found.codes).float().clamp(-1, 1)
         unit = to_unit(equalize(pixels) if equalized else pixels)
         return _in_steps(unit, rebuilt).to(torch.int8).cpu().numpy().tobytes()
 
-    path = store.folder / DETAILS
-    file = RecordFile(path, store.folder / COUNT, len(store), _record_bytes(model))
+    path = store.folder / DETAILS[severity]
+    file = RecordFile(path, counted(store, severity), len(store), _record_bytes(model))
     if path.is_file() and path.stat().st_size == file.count * file.record_bytes:
         return
     path.unlink(missing_ok=True)
     file.fill(make, batch_size, progress, "details")
     file.counted.unlink(missing_ok=True)
+
+
+def counted(store: LatentStore, severity: Severity) -> Path:
+    """Return the file that says how far the writing is; there is none once it is done."""
+    return (store.folder / DETAILS[severity]).with_suffix(".json")
 
 
 def _record_bytes(model: Generator) -> int:

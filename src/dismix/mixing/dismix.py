@@ -37,6 +37,7 @@ from dismix.mixing.policy_draws import draw_numbers
 from dismix.mixing.pooled_mixer import PooledMixer
 from dismix.mixing.records import Sources
 from dismix.mixing.serving import PoolService
+from dismix.mixing.severity import Severity
 from dismix.mixing.stored_ranks import StoredRanks
 from dismix.mixing.uncompiled import uncompiled
 from dismix.transfer import onto
@@ -67,6 +68,8 @@ class DisMix(PooledMixer):
             whatever the reach. 1 is the paper's.
         detail_with: Detail goes with the sources' look ("look") or with their part in the label
             ("rank").
+        severity: Sources show what their labels say ("label", the paper) or what the generator
+            reads in them, told no label ("image"); see `dismix.mixing.severity`.
         blend: Largest share of the replaced image itself that is laid over a mix, as in Mixup, with
             its label; the share is uniform up to it. 0 is the paper's. See
             `dismix.mixing.dismix_draws.laid_over`.
@@ -113,6 +116,7 @@ class DisMix(PooledMixer):
         alike: int = 1,
         reach: float = 1.0,
         detail_with: DetailWith = "look",
+        severity: Severity = "label",
         blend: float = 0.0,
         turn: bool = True,
         flips: tuple[float, float] = (0.5, 0.5),
@@ -148,7 +152,7 @@ class DisMix(PooledMixer):
         given = policies if isinstance(policies, str) else tuple(policies)
         settings = MixSettings(
             policies=given, alpha=alpha, labels=labels, ranks=ranks, balanced=balanced,
-            detail=detail, alike=alike, reach=reach, detail_with=detail_with,
+            detail=detail, alike=alike, reach=reach, detail_with=detail_with, severity=severity,
         )  # fmt: skip
         chooser = None
         if reads_mixes(asked):
@@ -257,9 +261,7 @@ class DisMix(PooledMixer):
         if self._given_rows is not None:
             stored = self.engine.store.target.hard
             self._ranks_in_store.compare(self._given_rows, given, stored)
-        ranks = given[rows]
-        if self.maker.settings.ranks == "consensus":
-            ranks = self.maker.known_ranks(ranks, known)
+        ranks = self.maker.paired_ranks(given[rows], known)
         choices = self.maker.choices(draw_numbers(count, self.generator), ranks, known)
         share = label_shares(choices)
         share = share if own is None else own + (1 - own) * share
@@ -296,22 +298,26 @@ class DisMix(PooledMixer):
         rows = onto(draws.rows, images.device)
         anchor = self._sources(images[rows], target[rows], draws.known)
         partner = draws.choices.partner
-        own = self.maker.labels(target[rows].to("cpu"), draws.known)
+        here = target[rows].to("cpu")
+        own, ranks = (
+            self.maker.labels(here, draws.known),
+            self.maker.paired_ranks(here.hard, draws.known),
+        )
         theirs = self.maker.labels(self.engine.store.target[partner], partner)
-        mixes = self.maker.mixed(draws.choices, anchor, self.maker.shown(own, theirs))
+        mixes = self.maker.mixed(draws.choices, anchor, self.maker.shown(own, theirs), ranks)
         return mixes, onto(mix_targets(draws.choices, own, theirs).probs, images.device)
 
     def _sources(self, images: Tensor, target: OrdinalTarget, known: Tensor) -> Sources:
         """Return the anchors' codes: from the store where it has them, else encoded now."""
-        unknown, detail = (known < 0).nonzero().flatten(), self.maker.settings.detail > 0
+        unknown, wanted = (known < 0).nonzero().flatten(), self.maker.as_sources
         if len(unknown) == 0:
-            return self.engine.stored(known, detail=detail)
+            return self.engine.stored(known, **wanted)
         here = onto(unknown, images.device)
         fitted = self.norm.for_generator(images[here], self.engine.model)
-        fresh = self.engine.encode(fitted, target[here], detail=detail)
+        fresh = self.engine.encode(fitted, target[here], **wanted)
         if len(unknown) == len(known):
             return fresh
-        stored = self.engine.stored(known[known >= 0], detail=detail)
+        stored = self.engine.stored(known[known >= 0], **wanted)
         order = torch.argsort(torch.cat([(known >= 0).nonzero().flatten(), unknown]))
         return Sources.cat([stored, fresh])[onto(order, images.device)]
 

@@ -39,6 +39,7 @@ from dismix.mixing.latents import (
 )
 from dismix.mixing.policy_draws import PartnerIndex
 from dismix.mixing.records import make_records, record_type
+from dismix.mixing.severity import Severity
 from dismix.progress import Progress
 
 COUNT, LOCK = "part.json", "lock"
@@ -140,6 +141,7 @@ def encode_split(
     device: torch.device | str = "cpu",
     batch_size: int = 64,
     details: bool = False,
+    severity: Severity = "label",
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> LatentStore:
@@ -151,6 +153,7 @@ def encode_split(
         device: Where to encode.
         batch_size: Images at once.
         details: Keep what the codes leave out of the images too (`dismix.mixing.details`).
+        severity: What the codes show that leave them out (`dismix.mixing.severity`).
         cache: Folder of the image stores.
         progress: Called as ``progress("encoding", images done, N)``.
     """
@@ -164,8 +167,8 @@ def encode_split(
     if details:
         with locked(store.folder / LOCK):
             write_details(
-                store, model, images, equalized=rows.meta.equalize, batch_size=batch_size,
-                progress=progress,
+                store, model, images, equalized=rows.meta.equalize, severity=severity,
+                batch_size=batch_size, progress=progress,
             )  # fmt: skip
     return store
 

@@ -29,6 +29,13 @@ from dismix.mixing.likeness import Likeness
 from dismix.mixing.policies import mix_codes
 from dismix.mixing.policy_draws import GENERATE_AND_MIX, PolicyDraws, named_policies
 from dismix.mixing.records import Sources, conditions, needs_z
+from dismix.mixing.severity import (
+    Severity,
+    as_read,
+    asked_from_read,
+    conditioned,
+    levels_of,
+)
 from dismix.transfer import onto
 
 
@@ -65,7 +72,7 @@ class MixEngine:
             )
         self.compiled, self.trained_on, self.run = compiled, trained_on, run
         self._decode: Callable[[Codes], Tensor] | None = None
-        self._details: Details | None = None
+        self._details: dict[Severity, Details] = {}
         self._likeness: Likeness | None = None
         self._lay_out()
 
@@ -120,7 +127,7 @@ class MixEngine:
         ``generate_and_mix`` out, its own name is an error.
         """
         found = named_policies(names)
-        if conditions(self.model):
+        if self.can_ask:
             return found
         asked = names if isinstance(names, str) else " ".join(names)
         kept = tuple(name for name in found if name != "generate_and_mix")
@@ -131,13 +138,21 @@ class MixEngine:
             )  # fmt: skip
         return kept
 
-    def encode(self, images: Tensor, target: OrdinalTarget, *, detail: bool = False) -> Sources:
+    def encode(
+        self,
+        images: Tensor,
+        target: OrdinalTarget,
+        *,
+        detail: bool = False,
+        severity: Severity = "label",
+    ) -> Sources:
         """Encode images on the fly.
 
         Args:
             images: (B, channels, H, W) in [-1, 1].
             target: Their own labels.
             detail: Also return what the codes leave out of them.
+            severity: What the codes show; see `dismix.mixing.severity`.
         """
         with inference(self.device):
             levels = target.levels.to(self.device)
@@ -145,21 +160,44 @@ class MixEngine:
             latents = self._latents(images)
             ordinal, nonordinal = self.model.quantized(latents, levels)
             z = latents.ordinal.float() if needs_z(self.model) else None
-            codes = Codes(ordinal.codes, nonordinal.codes)
-            left = detail_of(images, self.decode(codes)) if detail else None
-            return Sources(codes, z, left)
+            found = Sources(Codes(ordinal.codes, nonordinal.codes), z)
+            if self.can_ask:
+                # As precise as a stored one.
+                read = self.model.levels_read(latents.ordinal).half().float()
+                found = replace(found, read=read)
+            if severity == "image":
+                found = as_read(found, self.model)
+            left = detail_of(images, self.decode(found.codes)) if detail else None
+            return replace(found, detail=left)
 
-    def stored(self, rows: Tensor, *, detail: bool = False) -> Sources:
-        """Return codes (B) of stored images, and what they leave out of them where asked."""
+    def stored(
+        self, rows: Tensor, *, detail: bool = False, severity: Severity = "label"
+    ) -> Sources:
+        """Return codes (B) of stored images, and what they leave out of them where asked.
+
+        Args:
+            rows: (B,) long.
+            detail: Whether it is asked for.
+            severity: What the codes show; see `dismix.mixing.severity`.
+        """
         found = self.store.sources(rows, self.model)
-        return replace(found, detail=self.details.read(rows, self.device)) if detail else found
+        if severity == "image":
+            with inference(self.device):
+                found = as_read(found, self.model)
+        if not detail:
+            return found
+        return replace(found, detail=self.details(severity).read(rows, self.device))
 
     @property
-    def details(self) -> Details:
-        """What the codes leave out of the stored images, opened on first use."""
-        if self._details is None:
-            self._details = Details(self.store, self.model)
-        return self._details
+    def can_ask(self) -> bool:
+        """Whether the generator can be asked for a rank."""
+        return conditions(self.model)
+
+    def details(self, severity: Severity = "label") -> Details:
+        """Return what the codes leave out of the stored images, opened on first use."""
+        if severity not in self._details:
+            self._details[severity] = Details(self.store, self.model, severity)
+        return self._details[severity]
 
     @property
     def likeness(self) -> Likeness:
@@ -173,12 +211,10 @@ class MixEngine:
 
         Those of a generator that never looks at labels stay what they are.
         """
-        if not conditions(self.model):
+        if not self.can_ask:
             return sources
         with inference(self.device):
-            z = sources.codes.ordinal if sources.z is None else sources.z
-            ordinal = self.model.quantized_ordinal(z, onto(target.levels, self.device)).codes
-        return replace(sources, codes=Codes(ordinal, sources.codes.nonordinal))
+            return conditioned(sources, self.model, target.levels)
 
     def mix(
         self,
@@ -188,6 +224,7 @@ class MixEngine:
         *,
         detail: float = 0.0,
         detail_with: DetailWith = "look",
+        read_from: Tensor | None = None,
     ) -> Tensor:
         """Decode mixes.
 
@@ -198,20 +235,28 @@ class MixEngine:
                 where these are not the votes that the codes were conditioned on.
             detail: Share of the sources' details that mixes get back; anchors must have theirs.
             detail_with: Whether they go with the sources' look or with their part in the label.
+            read_from: (B,) ranks of the anchors by label, where sources show what is read in
+                them (``severity="image"``, which the anchors' codes must be of); None where
+                they show their labels.
 
         Returns:
             (B, channels, H, W) float32 within [-1, 1].
         """
         with inference(self.device):
-            theirs = self.stored(draws.partner, detail=detail > 0)
-            if shown is not None:
+            severity: Severity = "label" if read_from is None else "image"
+            theirs = self.stored(draws.partner, detail=detail > 0, severity=severity)
+            if shown is not None and severity == "label":
                 anchor, theirs = self.showing(anchor, shown[0]), self.showing(theirs, shown[1])
             partner = theirs.codes
             rows = (draws.policy == GENERATE_AND_MIX).nonzero().flatten()
             generated = None
             if len(rows):
                 where = onto(rows, self.device)
-                made = self.generated(anchor[where], draws.asked[rows], draws.from_partner[rows])
+                asked = draws.asked[rows]
+                if read_from is not None and anchor.read is not None:
+                    ranks = read_from[rows]
+                    asked = asked_from_read(anchor.read[where], ranks, asked, self.num_ranks)
+                made = self.generated(anchor[where], asked, draws.from_partner[rows])
                 generated = Codes(
                     partner.ordinal.index_copy(0, where, made.ordinal),
                     partner.nonordinal.index_copy(0, where, made.nonordinal),
@@ -229,12 +274,12 @@ class MixEngine:
 
         Args:
             anchor: Codes of B images.
-            asked: (B,) whole ranks.
+            asked: (B,) ranks, whole or between two.
             looked_at: (B,) bool, where the non-ordinal code will be used; where it is not, a
                 rank-only generator saves itself the way through the picture.
         """
         model = self.model
-        levels = onto(OrdinalTarget.from_labels(asked, self.num_ranks).levels, self.device)
+        levels = onto(levels_of(asked, self.num_ranks), self.device)
         with inference(self.device):
             z = anchor.codes.ordinal if anchor.z is None else anchor.z
             ordinal = model.quantized_ordinal(z, levels).codes
@@ -279,4 +324,4 @@ class MixEngine:
         return in_fixed_sizes(run, batch, self.device) if fixed and len(batch) else run(batch)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_decode": None, "_details": None, "_likeness": None}
+        return {**self.__dict__, "_decode": None, "_details": {}, "_likeness": None}

@@ -4,7 +4,7 @@ A store is a folder ``RUN/latents/<key>``, named by the contents of the generato
 and of their labels, so that codes of another generator or of changed data are never found::
 
     codes.bin              N records of equal size, see `dismix.mixing.records`
-    details.bin            where asked for, see `dismix.mixing.details`
+    details*.bin           where asked for, see `dismix.mixing.details`
     targets.safetensors    probs (N, C), consensus (N,), images (N, 32), votes (32,): digests
     index.json             format, generator, shape; written last, makes a store complete
 
@@ -28,7 +28,7 @@ from dismix.labels import OrdinalTarget
 from dismix.mixing.mapped import MappedRecords
 from dismix.mixing.records import Sources, read_records, record_type
 
-FORMAT = 1
+FORMAT = 2
 FOLDER, CODES, TARGETS, INDEX = "latents", "codes.bin", "targets.safetensors", "index.json"
 ENCODE = "encode the training split with `dismix mix encode RUN`"
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ from dismix.mixing.policy_draws import (
 )
 from dismix.mixing.pool import Pooled
 from dismix.mixing.records import Sources
+from dismix.mixing.severity import Severity
 from dismix.seeds import rng_of
 
 #: Mixes made at once. On a GPU more, so that the few that are generated first fill a batch.
@@ -53,6 +54,8 @@ class MixSettings:
             all else is the anchor's. See `dismix.mixing.policy_draws.policy_draws`.
         detail_with: Detail goes with the sources' look ("look") or with their part in the label
             ("rank").
+        severity: Sources show what their labels say ("label", the paper) or what the generator
+            reads in them ("image"); see `dismix.mixing.severity`.
     """
 
     policies: str | tuple[str, ...] = "combined"
@@ -64,6 +67,7 @@ class MixSettings:
     alike: int = 1
     reach: float = 1.0
     detail_with: DetailWith = "look"
+    severity: Severity = "label"
 
     def __post_init__(self) -> None:
         # Before anything is encoded, which may take an hour.
@@ -80,6 +84,7 @@ class MixSettings:
             ("labels", ("majority", "votes")),
             ("ranks", ("majority", "consensus")),
             ("detail_with", get_args(DetailWith)),
+            ("severity", get_args(Severity)),
         ):
             value = getattr(self, name)
             if value not in known:
@@ -124,7 +129,7 @@ class MixMaker:
         self.policies = engine.policies(self.settings.policies)
         if self.settings.detail > 0:
             # Says at once where they are missing.
-            _ = engine.details
+            engine.details(self.settings.severity)
         store = engine.store
         known = store.consensus if self.settings.ranks == "consensus" else store.target.hard
         self.ranks = known.cpu()
@@ -169,22 +174,36 @@ class MixMaker:
             if stopped is not None and stopped():
                 raise CancelledError
             part = mixes[start : start + chunk]
-            anchor = self.engine.stored(part.anchor, detail=self.settings.detail > 0)
-            shown = self.shown(*self._labels_of(part))
-            made.append(from_unit(self.mixed(part.choices, anchor, shown)))
+            anchor = self.engine.stored(part.anchor, **self.as_sources)
+            shown, ranks = self.shown(*self._labels_of(part)), self.ranks[part.anchor]
+            made.append(from_unit(self.mixed(part.choices, anchor, shown, ranks)))
         return torch.cat(made)
+
+    @property
+    def as_sources(self) -> dict[str, Any]:
+        """What is wanted of sources, for `MixEngine.stored` and `MixEngine.encode`."""
+        return {"detail": self.settings.detail > 0, "severity": self.settings.severity}
 
     def mixed(
         self,
         choices: PolicyDraws,
         anchor: Sources,
         shown: tuple[OrdinalTarget, OrdinalTarget] | None,
+        ranks: Tensor,
     ) -> Tensor:
-        """Decode mixes as the settings say; see `MixEngine.mix`."""
+        """Decode mixes as the settings say; see `MixEngine.mix`.
+
+        Args:
+            choices: Of B mixes.
+            anchor: Their anchors, as `as_sources` says.
+            shown: From `shown`.
+            ranks: (B,) ranks of the anchors.
+        """
         chosen = self.settings
         return self.engine.mix(
-            choices, anchor, shown, detail=chosen.detail, detail_with=chosen.detail_with
-        )
+            choices, anchor, shown, detail=chosen.detail, detail_with=chosen.detail_with,
+            read_from=ranks if chosen.severity == "image" else None,
+        )  # fmt: skip
 
     def block(
         self, count: int, seeds: Sequence[int], stopped: Callable[[], bool] | None = None
@@ -247,6 +266,10 @@ class MixMaker:
         if self.settings.ranks == "majority":
             return majority_target(target)
         return OrdinalTarget.from_labels(self.known_ranks(target.hard, known), target.num_ranks)
+
+    def paired_ranks(self, ranks: Tensor, known: Tensor) -> Tensor:
+        """Return the ranks (B,) that pairs are made by: majorities (B,) given, or the consensus."""
+        return ranks if self.settings.ranks == "majority" else self.known_ranks(ranks, known)
 
     def known_ranks(self, ranks: Tensor, known: Tensor) -> Tensor:
         """Return ranks (B,), replaced by the stored images' own where these are known (B,)."""

@@ -1,8 +1,8 @@
 """What a latent store keeps of an image: the smallest exact form of its codes.
 
 Indices where they say all, one index for the whole picture where the ordinal code says the rank
-alone, vectors where soft attention leaves no index; and z in half precision, where asking for
-another rank needs it.
+alone, vectors where soft attention leaves no index; z in half precision, where asking for
+another rank needs it; and the levels that the generator reads in the image, told no label.
 """
 
 from dataclasses import dataclass
@@ -26,25 +26,32 @@ class Sources:
             the generator does not need it.
         detail: (B, channels, H, W) what the codes leave out of the images; None where nobody
             asked for it.
+        read: (B, C-1) levels that the generator reads in the images, told no label; None where
+            it cannot be asked for a rank.
     """
 
     codes: Codes
     z: Tensor | None
     detail: Tensor | None = None
+    read: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.codes)
 
     def __getitem__(self, index: Tensor | slice) -> "Sources":
-        z, detail = (None if part is None else part[index] for part in (self.z, self.detail))
-        return Sources(self.codes[index], z, detail)
+        others = (self.z, self.detail, self.read)
+        return Sources(
+            self.codes[index], *(None if part is None else part[index] for part in others)
+        )
 
     @staticmethod
     def cat(parts: "list[Sources]") -> "Sources":
-        """Join batches; z and detail survive when every part has them."""
-        codes = Codes.cat([part.codes for part in parts])
+        """Join batches; all but the codes survive when every part has them."""
         return Sources(
-            codes, _joined([part.z for part in parts]), _joined([part.detail for part in parts])
+            Codes.cat([part.codes for part in parts]),
+            _joined([part.z for part in parts]),
+            _joined([part.detail for part in parts]),
+            _joined([part.read for part in parts]),
         )
 
 
@@ -69,7 +76,7 @@ def record_type(model: Generator) -> np.dtype[Any]:
     Example:
         >>> from dismix.generator.config import GeneratorConfig
         >>> record_type(Generator.seeded(GeneratorConfig(num_ranks=5, arch="tiny"), 0)).itemsize
-        768
+        776
     """
     config, size = model.config, model.latent_size
     grid = config.ordinal_grid or size
@@ -83,6 +90,8 @@ def record_type(model: Generator) -> np.dtype[Any]:
     fields.append(("nonordinal", _index_type(config.nonordinal_codes), (size, size)))
     if needs_z(model):
         fields.append(("z", "<f2", (config.ordinal_width, grid, grid)))
+    if conditions(model):
+        fields.append(("read", "<f2", (config.num_ranks - 1,)))
     return np.dtype(fields)
 
 
@@ -111,6 +120,8 @@ def make_records(model: Generator, images: Tensor, levels: Tensor) -> np.ndarray
     records["nonordinal"] = nonordinal.indices.cpu().numpy()
     if "z" in records.dtype.names:
         records["z"] = latents.ordinal.half().cpu().numpy()
+    if "read" in records.dtype.names:
+        records["read"] = model.levels_read(latents.ordinal).half().cpu().numpy()
     return records
 
 
@@ -136,7 +147,8 @@ def read_records(model: Generator, raw: Tensor) -> Sources:
     ordinal = parts["ordinal"] if soft else model.quantize_ordinal.lookup(parts["ordinal"])
     grid = model.config.ordinal_grid or model.latent_size
     codes = Codes(ordinal.expand(-1, -1, grid, grid), nonordinal)
-    return Sources(codes, parts["z"].float() if "z" in parts else None)
+    z, read = (parts[name].float() if name in parts else None for name in ("z", "read"))
+    return Sources(codes, z, read=read)
 
 
 def _values(piece: Tensor, kind: np.dtype[Any]) -> Tensor:

@@ -79,8 +79,9 @@ def write_mixes(
         raise DisMixError(f"{count} mixes", column="-n", cure="ask for one or more")
     output, settings = Path(output), settings or MixSettings()
     store = encode_split(
-        run, manifest, device=device, details=settings.detail > 0, cache=cache, progress=progress
-    )
+        run, manifest, device=device, details=settings.detail > 0, severity=settings.severity,
+        cache=cache, progress=progress,
+    )  # fmt: skip
     engine = MixEngine.load(run, store.folder, device=device)
     maker = MixMaker(engine, settings)
     data = read_manifest(manifest or run_manifest(run))
@@ -223,9 +224,10 @@ training images and belong to the training split only.
   names training images: look at it before the folder leaves the house.
 - settings: policies {_text(settings.policies)}, lam ~ Beta({settings.alpha:g}, {settings.alpha:g}),
   labels by {settings.labels}, pairs by {settings.ranks},
-  {"" if settings.balanced else "not "}balanced over ranks, detail {settings.detail:g} with
-  the {settings.detail_with}, the most alike of {settings.alike} partners, at most
-  {settings.reach:g} of the partner where a policy interpolates (order_swap does not), seed {seed}.
+  {"" if settings.balanced else "not "}balanced over ranks, severity of the {settings.severity},
+  detail {settings.detail:g} with the {settings.detail_with}, the most alike of {settings.alike}
+  partners, at most {settings.reach:g} of the partner where a policy interpolates (order_swap does
+  not), seed {seed}.
 
 {notes}
 """
