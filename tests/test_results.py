@@ -321,6 +321,11 @@ def test_what_is_read_in_knees_is_in_its_record() -> None:
         f"reads {third['read']:.1f}, in the {least['images']} they call 0 it reads "
         f"{least['read']:.1f}" in page
     )
+    file = file.with_name("koa_light_f16_third_read.json")
+    found = json.loads(file.read_text(encoding="utf-8"))["readings"]
+    told = [f"{row['read']:.1f}" for row in found]
+    assert f"reads {', '.join(told[:-1])} and {told[-1]} in ranks 0 to 4" in page
+    assert found[4]["images"] == 8
 
 
 def test_few_knees_are_those_of_the_records() -> None:

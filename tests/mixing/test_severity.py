@@ -25,6 +25,7 @@ from dismix.mixing.policy_draws import (
     ORDER_SWAP,
     ORDINAL_MIX,
 )
+from dismix.mixing.severity import levels_of
 
 FORMS = {
     "rank_only": {"rank_only": True, "null_label": "predicted", "ordinal_grid": 2},
@@ -174,6 +175,15 @@ def test_detail_is_what_those_codes_leave_out(run: Path, tmp_path: Path) -> None
     told = (plain - own).abs() < 126 * 2 / 255
     made = drawn(maker, NONORDINAL_MIX, 1.0)
     assert (made - own).abs()[told].max() < 0.03
+
+
+def test_levels_are_those_of_the_two_point_law() -> None:
+    ranks = torch.linspace(0, 4, 33)
+    found = levels_of(ranks, 5)
+    torch.testing.assert_close(found, OrdinalTarget.from_rank(ranks, 5).levels)
+    assert torch.equal(
+        levels_of(torch.arange(5), 5), OrdinalTarget.from_labels(torch.arange(5), 5).levels
+    )
 
 
 def test_unknown_severity_is_refused(run: Path) -> None:

@@ -16,11 +16,11 @@ reached from there, by as many ranks as it is away from the label.
 from dataclasses import replace
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from dismix.generator.codes import Codes
 from dismix.generator.model import Generator
-from dismix.labels import OrdinalTarget
 from dismix.mixing.records import Sources
 from dismix.transfer import onto
 
@@ -62,5 +62,14 @@ def asked_from_read(read: Tensor, ranks: Tensor, asked: Tensor, num_ranks: int) 
 
 
 def levels_of(ranks: Tensor, num_ranks: int) -> Tensor:
-    """Return the levels (B, C-1) of ranks (B,), whole or between two."""
-    return OrdinalTarget.from_rank(ranks.float(), num_ranks).levels
+    """Return the levels (B, C-1) of ranks (B,), whole or between two.
+
+    `OrdinalTarget.from_rank` without its checks, for which a GPU would be waited for.
+
+    Example:
+        >>> levels_of(torch.tensor([3.0, 1.25]), 5)
+        tensor([[1.0000, 1.0000, 1.0000, 0.0000],
+                [1.0000, 0.2500, 0.0000, 0.0000]])
+    """
+    steps = torch.arange(num_ranks - 1, device=ranks.device)
+    return (ranks.float()[:, None] - steps).clamp(0, 1)
