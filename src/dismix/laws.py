@@ -85,6 +85,18 @@ def majority_rank(probs: Tensor) -> Tensor:
     return nearest.int().argmax(-1)
 
 
+def levels_of_ranks(ranks: Tensor, num_ranks: int) -> Tensor:
+    """Return the levels (B, C-1) of ranks (B,), whole or fractional.
+
+    Example:
+        >>> levels_of_ranks(torch.tensor([0.0, 1.5]), 4)
+        tensor([[0.0000, 0.0000, 0.0000],
+                [1.0000, 0.5000, 0.0000]])
+    """
+    steps = torch.arange(num_ranks - 1, device=ranks.device)
+    return (ranks[:, None].float() - steps).clamp(0.0, 1.0)
+
+
 def two_point_law(rank: Tensor, num_ranks: int) -> Tensor:
     """Return the laws (..., C) on the two neighbours of each rank, clipped to 0..C-1.
 

@@ -14,6 +14,7 @@ from dismix.errors import DisMixError
 from dismix.generator.codes import Codes
 from dismix.generator.model import Generator
 from dismix.labels import OrdinalTarget
+from dismix.laws import levels_of_ranks
 from dismix.mixing.details import DETAILS
 from dismix.mixing.dismix import DisMix
 from dismix.mixing.encoding import encode_split
@@ -25,7 +26,6 @@ from dismix.mixing.policy_draws import (
     ORDER_SWAP,
     ORDINAL_MIX,
 )
-from dismix.mixing.severity import levels_of
 
 FORMS = {
     "rank_only": {"rank_only": True, "null_label": "predicted", "ordinal_grid": 2},
@@ -179,10 +179,10 @@ def test_detail_is_what_those_codes_leave_out(run: Path, tmp_path: Path) -> None
 
 def test_levels_are_those_of_the_two_point_law() -> None:
     ranks = torch.linspace(0, 4, 33)
-    found = levels_of(ranks, 5)
+    found = levels_of_ranks(ranks, 5)
     torch.testing.assert_close(found, OrdinalTarget.from_rank(ranks, 5).levels)
     assert torch.equal(
-        levels_of(torch.arange(5), 5), OrdinalTarget.from_labels(torch.arange(5), 5).levels
+        levels_of_ranks(torch.arange(5), 5), OrdinalTarget.from_labels(torch.arange(5), 5).levels
     )
 
 

@@ -85,9 +85,15 @@ def encode(
     quiet: Quiet = False,
 ) -> None:
     """Encode the training split once, so that partners come from all of it."""
+    from dismix.errors import DisMixError
     from dismix.mixing.encoding import encode_split
     from dismix.progress import bar
 
+    if severity is not Severity.label and not details:
+        raise DisMixError(
+            "says nothing without --details", column="--severity",
+            cure="add --details, or leave it out: codes of either severity are always there",
+        )  # fmt: skip
     with bar(quiet=quiet) as progress:
         store = encode_split(
             run,

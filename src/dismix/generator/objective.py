@@ -23,8 +23,9 @@ from dismix.generator.losses import (
 from dismix.generator.model import Analysis, Generator
 from dismix.generator.perceptual import LPIPS
 from dismix.generator.recipe import Recipe
-from dismix.generator.step_draws import StepDraws, cropped, levels_of_ranks
+from dismix.generator.step_draws import StepDraws, cropped
 from dismix.generator.terms import ONE_CODEBOOK, PHASE_TERMS, TERMS, Phase
+from dismix.laws import levels_of_ranks
 
 CONTROL_TERMS = (
     "control", "guide", "control_realism", "cycle_nonordinal", "cycle_ordinal", "keep", "stay",

@@ -146,18 +146,6 @@ def cropped(images: Tensor, size: int, place: Tensor) -> Tensor:
     return images.index_select(2, top + steps).index_select(3, left + steps)
 
 
-def levels_of_ranks(ranks: Tensor, num_ranks: int) -> Tensor:
-    """Return the levels (B, C-1) of ranks (B,), whole or fractional.
-
-    Example:
-        >>> levels_of_ranks(torch.tensor([0.0, 1.5]), 4)
-        tensor([[0.0000, 0.0000, 0.0000],
-                [1.0000, 0.5000, 0.0000]])
-    """
-    steps = torch.arange(num_ranks - 1, device=ranks.device)
-    return (ranks[:, None].float() - steps).clamp(0.0, 1.0)
-
-
 def step_rng(seed: int, epoch: int, step: int) -> torch.Generator:
     """Return a generator whose stream belongs to one step of one run."""
     return rng_of(seed, epoch, step)

@@ -20,6 +20,7 @@ from dismix.generator.fast_decode import FastDecoder
 from dismix.generator.model import Generator
 from dismix.generator.trained_on import read_trained_on
 from dismix.labels import OrdinalTarget
+from dismix.laws import levels_of_ranks
 from dismix.mixing.details import Details, DetailWith, detail_of, look_shares, rank_shares
 from dismix.mixing.encoding import generator_digest, open_store
 from dismix.mixing.fixed_sizes import B, in_fixed_sizes
@@ -34,7 +35,6 @@ from dismix.mixing.severity import (
     as_read,
     asked_from_read,
     conditioned,
-    levels_of,
 )
 from dismix.transfer import onto
 
@@ -279,7 +279,7 @@ class MixEngine:
                 rank-only generator saves itself the way through the picture.
         """
         model = self.model
-        levels = onto(levels_of(asked, self.num_ranks), self.device)
+        levels = onto(levels_of_ranks(asked, self.num_ranks), self.device)
         with inference(self.device):
             z = anchor.codes.ordinal if anchor.z is None else anchor.z
             ordinal = model.quantized_ordinal(z, levels).codes

@@ -2,8 +2,8 @@
 
 A generator is taught to show what it is asked for, fully. Images are not like that: of those that
 annotators call severe many look moderate, so that what is read in the images of a rank lies nearer
-to the middle than the rank does. Decoded at its own label a knee of rank 4 then shows more than it
-did, one of rank 0 less, and graders learn from mixes that a rank is a caricature of it.
+to the middle than the rank does (`results/generator`). Decoded at its own label an image of a high
+rank then shows more than it did, and one of rank 0 less.
 
 With ``severity="image"`` ordinal codes are conditioned on what the generator reads in an image when
 it is told no label. Mixes of two images show what lies between the two, whatever they are called;
@@ -16,7 +16,6 @@ reached from there, by as many ranks as it is away from the label.
 from dataclasses import replace
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from dismix.generator.codes import Codes
@@ -53,23 +52,10 @@ def asked_from_read(read: Tensor, ranks: Tensor, asked: Tensor, num_ranks: int) 
         num_ranks: C.
 
     Example:
+        >>> import torch
         >>> read = torch.tensor([[1.0, 1.0, 0.5, 0.0], [0.25, 0.0, 0.0, 0.0]])
         >>> asked_from_read(read, torch.tensor([4, 1]), torch.tensor([3, 0]), 5)
         tensor([1.5000, 0.0000])
     """
     there = onto(asked - ranks, read.device)
     return (read.sum(1) + there).clamp(0, num_ranks - 1)
-
-
-def levels_of(ranks: Tensor, num_ranks: int) -> Tensor:
-    """Return the levels (B, C-1) of ranks (B,), whole or between two.
-
-    `OrdinalTarget.from_rank` without its checks, for which a GPU would be waited for.
-
-    Example:
-        >>> levels_of(torch.tensor([3.0, 1.25]), 5)
-        tensor([[1.0000, 1.0000, 1.0000, 0.0000],
-                [1.0000, 0.2500, 0.0000, 0.0000]])
-    """
-    steps = torch.arange(num_ranks - 1, device=ranks.device)
-    return (ranks.float()[:, None] - steps).clamp(0, 1)
