@@ -48,12 +48,12 @@ from dismix.graders.training import Training, run_training
 from dismix.labels import OrdinalTarget
 from dismix.mixing.base import Draws, Mixer, ModelAccess
 from dismix.mixing.info import Mixed, MixInfo
+from dismix.mixing.partner_index import PartnerIndex
 from dismix.mixing.policies import mix_targets
 from dismix.mixing.policy_draws import (
     GENERATE_AND_MIX,
     NONORDINAL_MIX,
     ORDER_SWAP,
-    PartnerIndex,
     draw_numbers,
     named_policies,
     policy_draws,

@@ -10,7 +10,7 @@ from dismix.mixing.dismix import DisMix
 from dismix.mixing.engine import MixEngine
 from dismix.mixing.likeness import _GOLDEN, Likeness, alike_partners, layout_of
 from dismix.mixing.maker import MixMaker, MixSettings
-from dismix.mixing.policy_draws import PartnerIndex
+from dismix.mixing.partner_index import PartnerIndex
 
 
 def test_the_nearest_of_those_drawn_is_taken_against_a_loop() -> None:

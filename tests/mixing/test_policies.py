@@ -8,15 +8,14 @@ import torch
 from dismix.errors import DisMixError
 from dismix.generator.codes import Codes
 from dismix.labels import OrdinalTarget
+from dismix.mixing.partner_index import PartnerIndex, asked_rank
 from dismix.mixing.policies import mix_codes, mix_targets
 from dismix.mixing.policy_draws import (
     GROUPS,
     POLICIES,
-    PartnerIndex,
     PolicyDraws,
     draw_numbers,
     named_policies,
-    neighbouring_rank,
     policy_draws,
 )
 
@@ -173,15 +172,15 @@ def test_anchors_can_be_balanced_over_ranks():
 
 def test_neighbours_stay_on_the_scale():
     ranks, low = torch.tensor([0, 1, 1, 2]), torch.tensor([0.1, 0.1, 0.9, 0.9])
-    assert neighbouring_rank(ranks, low, torch.tensor([5, 1, 2])).tolist() == [1, 0, 2, 1]
+    assert asked_rank(ranks, low, torch.tensor([5, 1, 2])).tolist() == [1, 0, 2, 1]
 
 
 def test_a_rank_that_no_image_has_is_not_asked_for():
     ranks, half = torch.tensor([0, 1, 1, 3, 3, 4]), torch.tensor([0.9, 0.1, 0.9, 0.1, 0.9, 0.1])
     counts = torch.tensor([2, 2, 0, 2, 2])
-    assert neighbouring_rank(ranks, half, counts).tolist() == [1, 0, 0, 4, 4, 3]
+    assert asked_rank(ranks, half, counts).tolist() == [1, 0, 0, 4, 4, 3]
     # With images of all ranks both neighbours are equally likely, as they were.
-    assert neighbouring_rank(ranks, half, counts + 1).tolist() == [1, 0, 2, 2, 4, 3]
+    assert asked_rank(ranks, half, counts + 1).tolist() == [1, 0, 2, 2, 4, 3]
 
 
 def test_generated_pictures_are_of_ranks_that_exist():

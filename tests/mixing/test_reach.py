@@ -11,7 +11,8 @@ from dismix.mixing.dismix import DisMix
 from dismix.mixing.encoding import encode_split
 from dismix.mixing.engine import MixEngine
 from dismix.mixing.maker import MixMaker, MixSettings
-from dismix.mixing.policy_draws import ORDER_SWAP, PartnerIndex, draw_numbers, policy_draws
+from dismix.mixing.partner_index import PartnerIndex
+from dismix.mixing.policy_draws import ORDER_SWAP, draw_numbers, policy_draws
 
 GREY_LEVEL = 2 / 255
 

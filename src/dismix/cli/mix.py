@@ -32,6 +32,13 @@ class Ranks(StrEnum):
     consensus = "consensus"
 
 
+class Pairing(StrEnum):
+    """Which ranks partners may have."""
+
+    adjacent = "adjacent"
+    near = "near"
+
+
 class Labels(StrEnum):
     """What of the sources enters the label."""
 
@@ -122,6 +129,10 @@ def write(
     ),
     ranks: Annotated[Ranks, typer.Option(help="Pair by majority or consensus.")] = Ranks.majority,
     balanced: Annotated[bool, typer.Option(help="Make more of rare grades.")] = False,
+    pairing: Annotated[
+        Pairing,
+        typer.Option(help="Partners have a neighbouring rank, or the anchor's own as well."),
+    ] = Pairing.adjacent,
     detail: Detail = 0.0,
     alike: Annotated[
         int, typer.Option(help="Partners to draw, for the one that looks most alike.", min=1)
@@ -156,8 +167,8 @@ def write(
     chosen = tuple(policy) if policy else "combined"
     settings = MixSettings(
         policies=chosen, alpha=alpha, labels=labels.value, ranks=ranks.value, balanced=balanced,
-        detail=detail, alike=alike, reach=reach, detail_with=detail_with.value,
-        severity=severity.value,
+        pairing=pairing.value, detail=detail, alike=alike, reach=reach,
+        detail_with=detail_with.value, severity=severity.value,
     )  # fmt: skip
     with bar(quiet=quiet) as progress:
         lines = write_mixes(

@@ -32,6 +32,7 @@ from dismix.mixing.engine import MixEngine
 from dismix.mixing.fitting import Normalisation
 from dismix.mixing.info import Mixed, MixInfo
 from dismix.mixing.maker import MixMaker, MixSettings
+from dismix.mixing.partner_index import DisMixPairing
 from dismix.mixing.policies import label_shares, mix_targets
 from dismix.mixing.policy_draws import draw_numbers
 from dismix.mixing.pooled_mixer import PooledMixer
@@ -56,8 +57,11 @@ class DisMix(PooledMixer):
         labels: "majority" mixes the sources' majority ranks (the paper), "votes" their laws.
         ranks: What pairs by and counts as the stored images' rank: "majority" (the paper) or
             "consensus" (Dawid and Skene).
-        balanced: Anchors of the pool are drawn rank by rank, and both neighbouring ranks are
+        balanced: Anchors of the pool are drawn rank by rank, and the ranks of partners are
             equally likely, so rare grades get more mixes.
+        pairing: Partners have a neighbouring rank ("adjacent", the paper) or that of the anchor
+            or a neighbouring one ("near"), so that mixes have the ranks of the images
+            (`dismix.mixing.partner_index`).
         detail: Share of what the codes leave out of the images that mixes get back, 0 to 1
             (`dismix mix encode RUN --details` first); see `dismix.mixing.details`.
         alike: Partners drawn for a mix, of which the one that looks most like the anchor is taken
@@ -88,7 +92,7 @@ class DisMix(PooledMixer):
             their sources alone.
         judge: That judge or its file; None is ``judge.safetensors`` in the run folder.
         compiled: Compile the decoder.
-        **options: See :class:`~dismix.mixing.base.Mixer`; ``pairing`` has no effect.
+        **options: See :class:`~dismix.mixing.base.Mixer`.
 
     Attributes:
         made: Mixes made so far.
@@ -112,6 +116,7 @@ class DisMix(PooledMixer):
         labels: Literal["majority", "votes"] = "majority",
         ranks: Literal["majority", "consensus"] = "majority",
         balanced: bool = False,
+        pairing: DisMixPairing = "adjacent",
         detail: float = 0.0,
         alike: int = 1,
         reach: float = 1.0,
@@ -148,12 +153,13 @@ class DisMix(PooledMixer):
                     "DisMix needs a trained generator", cure="give run=, the folder of a run"
                 )
             engine = MixEngine.load(run, store, compiled=compiled)
-        super().__init__(_same_ranks(num_ranks, engine), **options)
         given = policies if isinstance(policies, str) else tuple(policies)
         settings = MixSettings(
             policies=given, alpha=alpha, labels=labels, ranks=ranks, balanced=balanced,
-            detail=detail, alike=alike, reach=reach, detail_with=detail_with, severity=severity,
+            pairing=pairing, detail=detail, alike=alike, reach=reach, detail_with=detail_with,
+            severity=severity,
         )  # fmt: skip
+        super().__init__(_same_ranks(num_ranks, engine), pairing=pairing, **options)
         chooser = None
         if reads_mixes(asked):
             chooser = load_agreement(judge, engine.run, engine.store.target, **asked)

@@ -37,7 +37,7 @@ from dismix.mixing.latents import (
     LatentStore,
     find_store,
 )
-from dismix.mixing.policy_draws import PartnerIndex
+from dismix.mixing.partner_index import PartnerIndex
 from dismix.mixing.records import make_records, record_type
 from dismix.mixing.severity import Severity
 from dismix.progress import Progress

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dismix.mixing.policy_draws import PartnerIndex
+from dismix.mixing.partner_index import PartnerIndex
 
 if TYPE_CHECKING:
     from dismix.mixing.engine import MixEngine

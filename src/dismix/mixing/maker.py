@@ -15,10 +15,10 @@ from dismix.mixing.agreement import Agreement
 from dismix.mixing.details import DetailWith
 from dismix.mixing.engine import MixEngine
 from dismix.mixing.likeness import alike_partners
+from dismix.mixing.partner_index import DisMixPairing, PartnerIndex
 from dismix.mixing.policies import majority_target, mix_targets
 from dismix.mixing.policy_draws import (
     NUMBERS,
-    PartnerIndex,
     PolicyDraws,
     draw_numbers,
     named_policies,
@@ -43,8 +43,10 @@ class MixSettings:
         labels: "majority" mixes the sources' whole ranks (the paper), "votes" their laws.
         ranks: What pairs by and counts as a stored image's rank: "majority" (the paper) or
             "consensus" (Dawid and Skene).
-        balanced: Anchors are drawn rank by rank and both neighbouring ranks are equally
-            likely, so rare grades get more mixes.
+        balanced: Anchors are drawn rank by rank and the ranks of partners are equally likely,
+            so rare grades get more mixes.
+        pairing: Partners have a neighbouring rank ("adjacent", the paper) or that of the anchor
+            or a neighbouring one ("near"), see `dismix.mixing.partner_index`.
         detail: Share of what the codes leave out of the images that mixes get back, 0 to 1; see
             `dismix.mixing.details`.
         alike: Partners drawn for a mix, of which the one that looks most like the anchor is taken;
@@ -63,6 +65,7 @@ class MixSettings:
     labels: Literal["majority", "votes"] = "majority"
     ranks: Literal["majority", "consensus"] = "majority"
     balanced: bool = False
+    pairing: DisMixPairing = "adjacent"
     detail: float = 0.0
     alike: int = 1
     reach: float = 1.0
@@ -83,6 +86,7 @@ class MixSettings:
         for name, known in (
             ("labels", ("majority", "votes")),
             ("ranks", ("majority", "consensus")),
+            ("pairing", get_args(DisMixPairing)),
             ("detail_with", get_args(DetailWith)),
             ("severity", get_args(Severity)),
         ):
@@ -142,7 +146,7 @@ class MixMaker:
         made = policy_draws(
             numbers, ranks, self.partners, self.policies,
             rows=rows, alpha=chosen.alpha, balanced=chosen.balanced,
-            reach=chosen.reach,
+            pairing=chosen.pairing, reach=chosen.reach,
         )  # fmt: skip
         if chosen.alike == 1:
             return made

@@ -223,7 +223,7 @@ training images and belong to the training split only.
 - `{TABLE}`: sources, policy, lam and seed of each picture, and the training image nearest to it. It
   names training images: look at it before the folder leaves the house.
 - settings: policies {_text(settings.policies)}, lam ~ Beta({settings.alpha:g}, {settings.alpha:g}),
-  labels by {settings.labels}, pairs by {settings.ranks},
+  labels by {settings.labels}, {settings.pairing} pairs by {settings.ranks},
   {"" if settings.balanced else "not "}balanced over ranks, severity of the {settings.severity},
   detail {settings.detail:g} with the {settings.detail_with}, the most alike of {settings.alike}
   partners, at most {settings.reach:g} of the partner where a policy interpolates (order_swap does
