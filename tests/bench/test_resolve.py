@@ -9,12 +9,15 @@ from typer.testing import CliRunner
 
 from dismix.bench.derive import content_digest
 from dismix.bench.folder import BenchFolder
+from dismix.bench.generator_specs import from_nothing
 from dismix.bench.plan import change_plan, read_plan
 from dismix.bench.resolve import _pathless, backbone_weights, resolve
 from dismix.bench.runner import run_study
+from dismix.bench.specs import GeneratorSpec
 from dismix.bench.status import status_text, study_status
 from dismix.bench.warm import WARM
 from dismix.cli.app import app
+from dismix.data.digest import file_digest
 from dismix.data.manifest import make_manifest, read_manifest, write_manifest
 from dismix.data.phantom import PhantomSpec, build_phantom
 from dismix.errors import DisMixError
@@ -138,6 +141,36 @@ def test_missing_weights_block_before_anything_runs(graded, tmp_path, monkeypatc
     assert "no weights of 'vgg16'" in study.runs[0].blocked
     told = status_text(study_status(study, BenchFolder(tmp_path)))
     assert f"{len(study.runs)} blocked: no weights of 'vgg16'" in told
+
+
+def test_generators_start_from_published_weights_where_these_are(graded, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    plan = change_plan(
+        read_plan("groups"), {"backbone": "tiny", "weights": "none", "seed": "0", "grader": "cloc"}
+    )
+    assert plan.generator["weights"] == "auto"
+
+    def only(folder: str, **changes: str) -> GeneratorSpec:
+        monkeypatch.setenv("DISMIX_WEIGHTS", str(tmp_path / folder))
+        changed = change_plan(plan, {f"generator.{name}": v for name, v in changes.items()})
+        (spec,) = resolve(changed, BenchFolder(tmp_path / "o"), {"a": graded}).generators.values()
+        return spec
+
+    (tmp_path / "full").mkdir()
+    file = tmp_path / "full" / "taef2_f8c32_autoencoder.safetensors"
+    file.write_bytes(b"weights")
+    nothing, started = only("empty"), only("full")
+    assert (nothing.described["weights"], nothing.local["weights"]) == (None, None)
+    assert started.described["weights"] == file_digest(file)
+    assert started.local["weights"] == str(file)
+    # What is trained differs, and nothing is left to chance where a plan says "none".
+    assert started.id != nothing.id == only("full", weights="none").id
+    assert only("full", arch="tiny").local["weights"] is None
+    (said,) = from_nothing([nothing, nothing, started])
+    assert "'light' start from nothing" in said
+    assert "put taef2_f8c32_autoencoder.safetensors into" in said
+    # Nothing is published for these.
+    assert from_nothing([started, only("empty", arch="tiny")]) == []
 
 
 def test_a_backbone_that_nobody_knows_is_no_matter_of_weights() -> None:

@@ -428,3 +428,18 @@ def test_the_compiled_decoder_shows_the_same_picture(toy_run):
     fast = MixEngine.load(toy_run, compiled=True)
     made = DisMix(engine=fast, p=1.0, seed=1)(images, target, rows=rows)[0]
     torch.testing.assert_close(made, plain, rtol=1e-4, atol=1e-4)
+
+
+def test_near_partners_are_asked_for_by_name(toy_run: Path) -> None:
+    with DisMix.load(toy_run, pairing="near", pool=64, p=1.0, seed=0) as mix:
+        assert mix.maker.settings.pairing == "near"
+        assert "pairing=near" in repr(mix)
+        ranks = mix.maker.ranks
+        draws = mix.maker.draw(400, [1])
+        gaps = ranks[draws.anchor] - ranks[draws.choices.partner]
+        assert set(gaps.abs().tolist()) == {0, 1}
+        assert not (draws.anchor == draws.choices.partner).any()
+    # The paper's pairs, unless something else is said.
+    assert "pairing=adjacent" in repr(DisMix.load(toy_run))
+    with pytest.raises(DisMixError, match="unknown pairing 'kernel'; choose adjacent or near"):
+        DisMix.load(toy_run, pairing="kernel")

@@ -12,6 +12,7 @@ from dismix.mixing.partner_index import PartnerIndex, asked_rank
 from dismix.mixing.policies import mix_codes, mix_targets
 from dismix.mixing.policy_draws import (
     GROUPS,
+    NUMBERS,
     POLICIES,
     PolicyDraws,
     draw_numbers,
@@ -136,6 +137,58 @@ def test_a_rank_without_neighbours_gets_another_image_of_its_own():
     assert partner.item() in range(6)
 
 
+def test_near_partners_are_all_within_a_rank_but_the_anchor_itself():
+    ranks = torch.tensor([0] * 3 + [1] * 2 + [2] * 5 + [4])
+    index = PartnerIndex(ranks, 5)
+    uniform = (torch.arange(2000).double() + 0.5) / 2000
+    for row in range(len(ranks)):
+        rank = int(ranks[row])
+        for known in (row, -1):
+            partner, adjacent = index.choose(
+                torch.full((2000,), rank), uniform, torch.full((2000,), known), near=True
+            )
+            wanted = [
+                other
+                for other in range(len(ranks))
+                if abs(int(ranks[other]) - rank) <= 1 and other != known
+            ]
+            # The only image of rank 4 has nobody but itself.
+            wanted = wanted or [row]
+            counts = torch.bincount(partner, minlength=len(ranks))
+            for other in range(len(ranks)):
+                share = 2000 / len(wanted) if other in wanted else 0
+                assert abs(int(counts[other]) - share) <= 2, (row, known, other)
+            assert bool(adjacent.all()) == (rank != 4)
+    balanced, _ = index.choose(torch.full((2000,), 1), uniform, balanced=True, near=True)
+    assert torch.bincount(ranks[balanced], minlength=5).tolist() == [667, 666, 667, 0, 0]
+
+
+def test_mixes_with_near_partners_have_nearly_the_ranks_of_the_images():
+    # IDRiD's training part by majority: grade 1 is the only neighbour of grade 0.
+    ranks = torch.arange(5).repeat_interleave(torch.tensor([114, 9, 123, 63, 42]))
+    index, target = PartnerIndex(ranks, 5), OrdinalTarget.from_labels(ranks, 5)
+    numbers = draw_numbers(20000, torch.Generator().manual_seed(0), NUMBERS + 1)
+    anchor = index.anchors(numbers[:, -1])
+    have = target.probs.mean(0)
+    for policies in (POLICIES, GROUPS["interpolating"], GROUPS["preserving"]):
+        made, most = {}, {}
+        for pairing in ("adjacent", "near"):
+            draws = policy_draws(
+                numbers, ranks[anchor], index, policies, rows=anchor, pairing=pairing
+            )
+            made[pairing] = mix_targets(draws, target[anchor], target[draws.partner]).probs.mean(0)
+            most[pairing] = int(torch.bincount(draws.partner).max()) * len(ranks) / 20000
+            assert ((ranks[draws.partner] - ranks[anchor]).abs() <= 1).all()
+            assert ((draws.asked - ranks[anchor]).abs() <= 1).all()
+        # Not to the bit: images with more others within a rank are partners a little more often.
+        assert (made["near"] - have).abs().max() < 0.03
+        assert made["adjacent"][0] < 0.6 * have[0]
+        assert made["adjacent"][1] > 5 * have[1]
+        # Ten times a fair share, and not even twice.
+        assert most["adjacent"] > 10
+        assert most["near"] < 2
+
+
 def test_draws_are_the_same_for_a_longer_row():
     short = draw_numbers(7, torch.Generator().manual_seed(5))
     long = draw_numbers(5000, torch.Generator().manual_seed(5))
@@ -181,6 +234,20 @@ def test_a_rank_that_no_image_has_is_not_asked_for():
     assert asked_rank(ranks, half, counts).tolist() == [1, 0, 0, 4, 4, 3]
     # With images of all ranks both neighbours are equally likely, as they were.
     assert asked_rank(ranks, half, counts + 1).tolist() == [1, 0, 2, 2, 4, 3]
+
+
+def test_near_ranks_are_asked_for_as_often_as_they_have_images():
+    counts, uniform = torch.tensor([6, 1, 3, 0, 2]), (torch.arange(1000).double() + 0.5) / 1000
+    shares = {0: [6, 1], 1: [6, 1, 3], 2: [0, 1, 3], 3: [0, 0, 3, 0, 2]}
+    for rank, images in shares.items():
+        asked = asked_rank(torch.full((1000,), rank), uniform, counts, near=True)
+        got = torch.bincount(asked, minlength=5)[: len(images)]
+        wanted = [1000 * n / sum(images) for n in images]
+        assert all(abs(int(g) - w) <= 1 for g, w in zip(got, wanted, strict=True)), rank
+    both = asked_rank(torch.full((1000,), 1), uniform, counts, near=True, balanced=True)
+    assert torch.bincount(both).tolist() == [333, 334, 333]
+    # Rank 4 has no neighbour; mixing becomes another policy, and the answer is on the scale.
+    assert asked_rank(torch.tensor([4]), torch.tensor([0.5]), counts, near=True).tolist() == [3]
 
 
 def test_generated_pictures_are_of_ranks_that_exist():

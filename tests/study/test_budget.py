@@ -99,7 +99,12 @@ def test_a_gpu_without_weights_gets_tiny_networks_and_says_so(monkeypatch, tmp_p
     for name in ("vgg16_imagenet_features_and_lpips_heads", "tf_efficientnet_lite0_imagenet"):
         (tmp_path / f"{name}.safetensors").touch()
     found = settle(Choices())
-    assert (found.arch, found.backbone, found.size, found.notes) == ("light", "vgg16", 256, ())
+    assert (found.arch, found.backbone, found.size) == ("light", "vgg16", 256)
+    assert "start from nothing" in found.notes[0]
+    (tmp_path / "taef2_f8c32_autoencoder.safetensors").touch()
+    assert settle(Choices()).notes == ()
+    plan = study_plan(Choices(), found, choose(Choices(), found, 300, SPEED), votes=True)
+    assert plan.generator["weights"] == "auto"
 
 
 def test_photographs_on_a_cpu_get_a_guide_that_reads_them(monkeypatch, tmp_path):

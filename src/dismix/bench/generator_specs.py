@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ from dismix.errors import DisMixError
 from dismix.generator.ablations import list_ablations
 from dismix.generator.config import GeneratorConfig
 from dismix.generator.model import WEIGHTS_FILE, Generator
+from dismix.generator.pretrained import PRETRAINED
 from dismix.generator.recipe_choice import choose_recipe
-from dismix.generator.weights import find_weights
+from dismix.generator.weights import find_weights, how_to_get
 from dismix.registry import near_names
 
 
@@ -46,7 +47,7 @@ def generator_spec(section: Mapping[str, Any], ablation: str, data: DataSpec) ->
             "in_channels": 1 if data.grey else 3,
         }
     )
-    weights, blocked = _weights(section.get("weights"))
+    weights, blocked = _weights(section.get("weights"), arch)
     described = {
         "config": config.to_dict(), "recipe": chosen.described(),
         "seed": int(section.get("seed", 0)),
@@ -62,15 +63,44 @@ def generator_spec(section: Mapping[str, Any], ablation: str, data: DataSpec) ->
     return GeneratorSpec(name, data.key, described, local, chosen.epochs * data.counts["train"])
 
 
-def _weights(wanted: Any) -> tuple[Path | None, str | None]:
-    """Return the file of a pretrained autoencoder: a path, or a name of the weight folders."""
+def _weights(wanted: Any, arch: str) -> tuple[Path | None, str | None]:
+    """Return the file of a pretrained autoencoder, and why there is none where that stops a run.
+
+    Args:
+        wanted: A path, a name of the weight folders, "auto" for the published file of the
+            architecture where it is there, or None.
+        arch: Of the generator.
+    """
     if wanted in (None, "none"):
         return None, None
+    if wanted == "auto":
+        return (find_weights(PRETRAINED[arch]) if arch in PRETRAINED else None), None
     path = Path(str(wanted))
     found = path if path.is_file() else find_weights(str(wanted))
     if found is None:
         return None, f"no weights '{wanted}' found; set DISMIX_WEIGHTS to their folder"
     return found, None
+
+
+def from_nothing(generators: Iterable[GeneratorSpec]) -> list[str]:
+    """Return a line for each architecture that starts from nothing though it need not.
+
+    Args:
+        generators: Of a study.
+    """
+    found = sorted(
+        {
+            spec.local["arch"]
+            for spec in generators
+            if "given" not in spec.local and spec.local["weights"] is None
+        }
+        & {*PRETRAINED}
+    )
+    return [
+        f"generators of '{arch}' start from nothing; to start from published weights "
+        f"{how_to_get(PRETRAINED[arch])}, and leave generator.weights at 'auto'"
+        for arch in found
+    ]
 
 
 def given_generator(run: Path, data: DataSpec) -> GeneratorSpec:

@@ -119,6 +119,7 @@ def plan(
     import torch
 
     from dismix.bench.durations import basis, cost_here, expected_seconds, in_words
+    from dismix.bench.generator_specs import from_nothing
     from dismix.bench.status import run_state
 
     chosen, study, folder = _resolved(name, output, data, generator, changes, quiet=quiet)
@@ -131,6 +132,8 @@ def plan(
         typer.echo(f"{count} blocked: {reason}")
     if study.absent:
         typer.echo(f"not given: {', '.join(study.absent)} (--data NAME=MANIFEST)")
+    for line in from_nothing(study.generators.values()):
+        typer.echo(line)
     gpu = torch.cuda.is_available()
     cost = cost_here(study, chosen.cost, gpu=gpu)
     seconds, build = expected_seconds(study, folder, cost, missing)

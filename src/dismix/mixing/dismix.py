@@ -60,7 +60,7 @@ class DisMix(PooledMixer):
         balanced: Anchors of the pool are drawn rank by rank, and the ranks of partners are
             equally likely, so rare grades get more mixes.
         pairing: Partners have a neighbouring rank ("adjacent", the paper) or that of the anchor
-            or a neighbouring one ("near"), so that mixes have the ranks of the images
+            or a neighbouring one ("near"), so that mixes have nearly the images' ranks
             (`dismix.mixing.partner_index`).
         detail: Share of what the codes leave out of the images that mixes get back, 0 to 1
             (`dismix mix encode RUN --details` first); see `dismix.mixing.details`.
@@ -332,7 +332,7 @@ class DisMix(PooledMixer):
         pool = f", pool={self.served.size} x {self.served.reuse}" if self.pool_size else ""
         return (
             f"num_ranks={self.num_ranks}, p={self.p:g}, policies={', '.join(self.maker.policies)},"
-            f" stored={len(self.engine.store)}{pool}"
+            f" pairing={self.pairing}, stored={len(self.engine.store)}{pool}"
         )
 
 

@@ -7,7 +7,7 @@ A rare rank between two common ones is the only neighbour that these have. By th
 of its images then becomes a partner a dozen times as often as any other, and mixes have other
 ranks than images have: of five votes on IDRiD 8 % are for grade 1, of those on mixes 23 %, of
 those for grade 0 half are gone (`benchmarks/mix_ranks.py`). With ``near`` every image within one
-rank is equally likely, so pairs go both ways alike and mixes have the ranks of the images.
+rank is equally likely, so pairs go both ways alike and mixes have nearly the ranks of the images.
 """
 
 from typing import Literal

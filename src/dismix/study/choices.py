@@ -194,6 +194,7 @@ def settle(choices: Choices) -> Settled:
     import torch
 
     from dismix.generator.architectures import ARCHITECTURES
+    from dismix.generator.pretrained import PRETRAINED
     from dismix.generator.weights import find_weights
 
     device = "cuda" if torch.cuda.is_available() and not choices.cpu else "cpu"
@@ -206,6 +207,12 @@ def settle(choices: Choices) -> Settled:
                 f"The generators are tiny (64 px) although there is a GPU: the weights {missing[0]}"
                 " were not found (set DISMIX_WEIGHTS to their folder)."
             )
+    start = PRETRAINED.get(arch)
+    if start is not None and find_weights(start) is None:
+        notes.append(
+            f"The generators start from nothing, which costs them detail: {start} was not found"
+            " (set DISMIX_WEIGHTS to its folder)."
+        )
     if backbone is None:
         backbone = "tiny" if device == "cpu" or arch == "tiny" else _pretrained()
     found = Settled(device, backbone, arch, 0)

@@ -56,7 +56,7 @@ def study_plan(
             }
         },
         "generator": {
-            "arch": settled.arch, "size": settled.size,
+            "arch": settled.arch, "size": settled.size, "weights": "auto",
             "settings": {
                 "epochs": budget.generator_epochs, "guide_steps": budget.guide_steps,
                 "strip_every": 0, **(PHOTO_GUIDE if settled.guided else {}),
