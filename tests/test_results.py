@@ -26,6 +26,9 @@ ORACLE = re.compile(r"<!-- oracle: (\S+) -->\n((?:\|.*\n)+)")
 FEW = re.compile(r"<!-- few: (\S+) -->\n((?:\|.*\n)+)")
 TAUGHT = re.compile(r"<!-- taught: (\S+) -->\n((?:\|.*\n)+)")
 GUIDES = re.compile(r"<!-- guides: (\S+) -->\n((?:\|.*\n)+)")
+DATA = re.compile(r"<!-- data: (\S+) -->\n((?:\|.*\n)+)")
+RANKS = re.compile(r"<!-- ranks: (\S+) -->\n((?: +\|.*\n)+)")
+FOLDS = re.compile(r"<!-- folds: (\S+) -->\n((?:\|.*\n)+)")
 POLICIES = re.compile(r"<!-- policies: (\S+) -->\n((?:\|.*\n)+)")
 
 
@@ -95,6 +98,65 @@ def test_policies_are_those_of_the_records() -> None:
         factors = record["factors"]
         runs[factors["policies"], factors["data"]].append(record["metrics"])
     assert _written(text) == {key: _cell(found) for key, found in runs.items()}
+
+
+def test_the_second_simulation_is_that_of_its_records() -> None:
+    page = (RESULTS / "README.md").read_text(encoding="utf-8")
+    ((folder, text),) = DATA.findall(page)
+    runs: dict[tuple[str, str], dict[int, dict[str, float]]] = defaultdict(dict)
+    given = []
+    for file in (RESULTS / folder / "records").glob("*.json"):
+        record = json.loads(file.read_text(encoding="utf-8"))
+        factors = record["factors"]
+        assert record["config"]["data"]["derivation"]["votes"]["mode"] == "per_image"
+        runs[factors["data"], factors["mixer"]][factors["seed"]] = record["metrics"]
+        given += record["predictions"]["label"]
+    cells = {key: _cell(list(found.values())) for key, found in runs.items()}
+    assert _written(text) == cells
+    for words, mixer in (
+        ("2.9 points on no mixing (standard error of the paired difference 1.5)", "none"),
+        ("3.2 on CutMix (3.4)", "cutmix"),
+        ("5.2 on Mixup (4.4)", "mixup"),
+    ):
+        ours, theirs = runs["idrid", "dismix"], runs["idrid", mixer]
+        gains = [100 * (ours[s]["accuracy"] - theirs[s]["accuracy"]) for s in sorted(ours)]
+        error = stdev(gains) / len(gains) ** 0.5
+        assert [f"{mean(gains):.1f}", f"{error:.1f}"] == re.findall(r"\d+\.\d", words)
+        assert words in page
+    missed = 66.0 - 100 * mean(m["accuracy"] for m in runs["idrid", "dismix"].values())
+    assert f"missed by {missed:.1f} points and 0.02 ranks" in page
+    assert (given.count(1), len(cells), sum(map(len, runs.values()))) == (1, 8, 19)
+    assert "one image of all 19 runs" in page
+
+
+def test_ranks_of_mixes_are_those_of_the_record() -> None:
+    ((file, text),) = RANKS.findall((RESULTS / "README.md").read_text(encoding="utf-8"))
+    record = json.loads((RESULTS / file).read_text(encoding="utf-8"))["data"]
+    wanted = []
+    for name, found in record.items():
+        wanted.append([f"{name}, images", *map(str, found["own"]), "-"])
+        for pairing in ("adjacent", "near"):
+            mixes = found["mixes"][f"interpolating, {pairing}"]
+            label = f"{name}, mixes of {pairing} pairs"
+            wanted.append([label, *map(str, mixes["ranks"]), f"{mixes['busiest']} times"])
+    rows = [[c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines()][2:]
+    assert rows == wanted
+
+
+def test_folds_of_a_hundred_epochs_are_those_that_were_tried() -> None:
+    ((file, text),) = FOLDS.findall((RESULTS / "README.md").read_text(encoding="utf-8"))
+    runs: dict[str, list[dict[str, float]]] = defaultdict(list)
+    for line in (RESULTS / file).read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        if "neighbours together, 100 epochs" in record["what"]:
+            runs[record["what"].split(": ", 1)[1].split(", third")[0]].append(record["held_out"])
+    rows = [[c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines()][2:]
+    assert all(len(found) == 4 for found in runs.values())
+    assert dict(rows) == {
+        way: f"{100 * mean(m['accuracy'] for m in found):.1f} / "
+        f"{mean(m['mae'] for m in found):.3f} / {mean(m['rps'] for m in found):.3f}"
+        for way, found in runs.items()
+    }
 
 
 def test_perfect_mixes_are_those_of_the_records() -> None:

@@ -2,11 +2,13 @@
 
 import sys
 
+import numpy as np
+import pandas as pd
 import pytest
 from tests.mixing.toy_run import make_run, toy_generator
 
 from dismix.cli import main
-from dismix.data.manifest import read_manifest
+from dismix.data.manifest import read_manifest, write_manifest
 
 
 @pytest.fixture
@@ -53,6 +55,30 @@ def test_from_a_run_to_a_folder_of_mixes(dismix, tmp_path):
     assert code == 0
     assert "monotone" in out
     assert page.is_file()
+
+
+def test_a_rare_rank_between_common_ones_is_named_when_encoding(dismix, tmp_path):
+    run = make_run(tmp_path, train=40)
+    data = read_manifest(tmp_path / "data")
+    _, out, _ = dismix("mix", "encode", run, "-q")
+    assert "times as often" not in out
+    training = data.table["split"] == "train"
+    grades = np.resize([0, 2, 2, 0, 3, 2, 0], len(data.table))
+    grades[np.flatnonzero(training)[0]] = 1
+    votes = dict.fromkeys((f"annotator_{name}" for name in data.annotators), grades)
+    write_manifest(data.with_table(data.table.assign(grade=grades, **votes)), data.path)
+    code, out, _ = dismix("mix", "encode", run, "-q")
+    assert code == 0
+    assert f"note: the image of rank '{data.meta.ranks[1]}' is a partner " in out
+    assert "pairing=near keeps the ranks" in out
+    ranks, gaps = grades[training.to_numpy()], {}
+    for pairing in ("adjacent", "near"):
+        folder = tmp_path / pairing
+        dismix("mix", "write", run, "-n", 60, "-o", folder, "--pairing", pairing, "-q")
+        assert f"{pairing} pairs by majority" in (folder / "README.md").read_text()
+        table = pd.read_csv(folder / "mixes.csv").dropna(subset="partner")
+        gaps[pairing] = {*abs(ranks[table["anchor"]] - ranks[table["partner"].astype(int)])}
+    assert gaps == {"adjacent": {1}, "near": {0, 1}}
 
 
 def test_mixers_are_listed_without_torch(dismix):

@@ -92,8 +92,10 @@ def encode(
     quiet: Quiet = False,
 ) -> None:
     """Encode the training split once, so that partners come from all of it."""
+    from dismix.data.manifest import read_manifest
     from dismix.errors import DisMixError
-    from dismix.mixing.encoding import encode_split
+    from dismix.mixing.encoding import encode_split, run_manifest
+    from dismix.mixing.partner_index import PartnerIndex, skew_note
     from dismix.progress import bar
 
     if severity is not Severity.label and not details:
@@ -115,6 +117,10 @@ def encode(
         f"{len(store)} images, {store.record_bytes} bytes each,"
         f" {store.nbytes / 2**20:.1f} MiB -> {store.folder}"
     )
+    data = read_manifest(manifest or run_manifest(run))
+    note = skew_note(PartnerIndex(store.target.hard, data.num_ranks), data.meta.ranks)
+    if note:
+        typer.echo(f"note: {note}")
 
 
 @app.command()

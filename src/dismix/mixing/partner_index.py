@@ -10,6 +10,7 @@ those for grade 0 half are gone (`benchmarks/mix_ranks.py`). With ``near`` every
 rank is equally likely, so pairs go both ways alike and mixes have nearly the ranks of the images.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -20,6 +21,8 @@ from dismix.errors import DisMixError
 
 #: Who may be a partner, see above.
 DisMixPairing = Literal["adjacent", "near"]
+#: From here on it is said that adjacent pairs take images of one rank too often.
+SKEWED = 5.0
 
 
 class PartnerIndex:
@@ -125,6 +128,26 @@ class PartnerIndex:
         # A rank that no image has borrows the nearest place in the order.
         return (first + position).clamp(max=len(self.order) - 1)
 
+    def busiest(self) -> tuple[int, float]:
+        """Return the rank whose images are adjacent partners most often, and how often.
+
+        Returns:
+            The rank, and how many times more often than in equal shares.
+
+        Example:
+            >>> ranks = torch.arange(3).repeat_interleave(torch.tensor([8, 1, 8]))
+            >>> rank, times = PartnerIndex(ranks, num_ranks=3).busiest()
+            >>> rank, round(times, 1)
+            (1, 16.0)
+        """
+        counts = self.counts.double()
+        around = F.pad(counts, (1, 1))
+        beside = around[:-2] + around[2:]
+        # How often each partner of an anchor of this rank is taken.
+        each = F.pad(torch.where(beside > 0, counts / beside, 0.0), (1, 1))
+        times = torch.where(counts > 0, each[:-2] + each[2:], 0.0)
+        return int(times.argmax()), float(times.max())
+
     def of_rank(self, rows: Tensor, shift: float) -> Tensor:
         """Return images (B,) of the ranks of given ones, so far along their rank, in a circle.
 
@@ -158,6 +181,32 @@ class PartnerIndex:
         rank = present[which]
         inside = ((scaled - which) * self.counts[rank]).long()
         return self.order[self._starts[rank + 1] + torch.minimum(inside, self.counts[rank] - 1)]
+
+
+def skew_note(index: PartnerIndex, names: Sequence[str]) -> str:
+    """Say where adjacent pairs would give mixes quite other ranks than the images have.
+
+    Args:
+        index: Of a training split.
+        names: Of its ranks.
+
+    Example:
+        >>> ranks = torch.arange(3).repeat_interleave(torch.tensor([8, 1, 8]))
+        >>> skew_note(PartnerIndex(ranks, 3), ["none", "mild", "severe"])[:64]
+        "the image of rank 'mild' is a partner 16 times as often as its s"
+        >>> skew_note(PartnerIndex(torch.arange(30) % 3, 3), ["none", "mild", "severe"])
+        ''
+    """
+    rank, times = index.busiest()
+    if times < SKEWED:
+        return ""
+    count = int(index.counts[rank])
+    who = "the image" if count == 1 else f"the {count} images"
+    are, their = ("is a partner", "its") if count == 1 else ("are partners", "their")
+    return (
+        f"{who} of rank '{names[rank]}' {are} {times:.0f} times as often as {their} share, so mixes"
+        " have other ranks than the images; pairing=near keeps the ranks (docs/mixing.md)"
+    )
 
 
 def asked_rank(
