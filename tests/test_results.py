@@ -27,7 +27,7 @@ FEW = re.compile(r"<!-- few: (\S+) -->\n((?:\|.*\n)+)")
 TAUGHT = re.compile(r"<!-- taught: (\S+) -->\n((?:\|.*\n)+)")
 GUIDES = re.compile(r"<!-- guides: (\S+) -->\n((?:\|.*\n)+)")
 DATA = re.compile(r"<!-- data: (\S+) -->\n((?:\|.*\n)+)")
-RANKS = re.compile(r"<!-- ranks: (\S+) -->\n((?: +\|.*\n)+)")
+RANKS = re.compile(r"<!-- ranks: (\S+) -->\n((?:\|.*\n)+)")
 FOLDS = re.compile(r"<!-- folds: (\S+) -->\n((?:\|.*\n)+)")
 POLICIES = re.compile(r"<!-- policies: (\S+) -->\n((?:\|.*\n)+)")
 
@@ -103,6 +103,7 @@ def test_policies_are_those_of_the_records() -> None:
 def test_the_second_simulation_is_that_of_its_records() -> None:
     page = (RESULTS / "README.md").read_text(encoding="utf-8")
     ((folder, text),) = DATA.findall(page)
+    page = " ".join(page.split())
     runs: dict[tuple[str, str], dict[int, dict[str, float]]] = defaultdict(dict)
     given = []
     for file in (RESULTS / folder / "records").glob("*.json"):
@@ -144,7 +145,7 @@ def test_ranks_of_mixes_are_those_of_the_record() -> None:
 
 
 def test_folds_of_a_hundred_epochs_are_those_that_were_tried() -> None:
-    ((file, text),) = FOLDS.findall((RESULTS / "README.md").read_text(encoding="utf-8"))
+    ((file, text),) = FOLDS.findall((RESULTS / "tried.md").read_text(encoding="utf-8"))
     runs: dict[str, list[dict[str, float]]] = defaultdict(list)
     for line in (RESULTS / file).read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
@@ -314,6 +315,18 @@ def test_what_the_page_says_of_single_numbers_is_in_the_records() -> None:
     assert "all but one of the 30 chosen checkpoints are those of the last epoch" in page
 
 
+def test_figures_of_gains_are_drawn_from_the_records(tmp_path: Path) -> None:
+    script = RESULTS.parent / "benchmarks" / "gains_figure.py"
+    folders = [str(RESULTS / "bench" / name) for name in ("idrid", "koa")]
+    subprocess.run([sys.executable, str(script), *folders, "-o", str(tmp_path)], check=True)
+    made = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.glob("*.svg")}
+    kept = {p.name: p.read_text(encoding="utf-8") for p in (RESULTS / "figures").glob("*.svg")}
+    assert made.keys() == kept.keys() != set()
+    assert made == kept
+    page = (RESULTS / "README.md").read_text(encoding="utf-8")
+    assert all(f"(figures/{name})" in page for name in kept)
+
+
 @pytest.mark.parametrize(
     "folder", sorted(p.parent for p in RESULTS.glob("bench/*/records")), ids=str
 )
@@ -391,7 +404,7 @@ def test_what_is_read_in_knees_is_in_its_record() -> None:
 
 
 def test_few_knees_are_those_of_the_records() -> None:
-    ((file, text),) = FEW.findall((RESULTS / "README.md").read_text(encoding="utf-8"))
+    ((file, text),) = FEW.findall((RESULTS / "tried.md").read_text(encoding="utf-8"))
     runs: dict[str, list[dict[str, float]]] = defaultdict(list)
     for line in (RESULTS / file).read_text(encoding="utf-8").splitlines():
         record = json.loads(line)

@@ -19,7 +19,7 @@ LOG = logging.getLogger("mkdocs.plugins.docs_site")
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
     "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md",
-    "results/README.md", "results/earlier.md", "results/generator/README.md",
+    "results/README.md", "results/tried.md", "results/earlier.md", "results/generator/README.md",
     "results/mixing/README.md", "results/graders/README.md",
     *sorted(f"examples/{path.name}" for path in (ROOT / "examples").glob("*.py")),
 )  # fmt: skip

@@ -8,6 +8,7 @@ from pathlib import Path
 from dismix.bench.figures import FIGURES, FORMAT
 from dismix.bench.report_charts import boundary_bars, feature_panels, overhead_scatter
 from dismix.bench.report_data import MAIN, Record
+from dismix.bench.report_gains import gains_charts, gains_table
 from dismix.bench.report_study import Study, grader_name, mixer_name
 from dismix.bench.report_summary import Summary
 from dismix.bench.report_without import read_left_out, tables_without, warnings
@@ -80,6 +81,16 @@ def make_sections(study: Study, summary: Summary, folder: Path) -> list[Section]
 
 def _significance(study: Study) -> Iterable[Section]:
     ours = focus(study)
+    chart = "".join(gains_charts(study, metric) for metric in METRICS) if ours else ""
+    if chart:
+        lead = (
+            f"What {mixer_name(ours)} gains on each of the others with the same {study.repeats}:"
+            " means, with one standard error to each side. A hollow dot is one run and has none;"
+            " what is grey is less than its error."
+        )
+        if study.has_folds:
+            lead += " Folds share training images, so errors look smaller than they are."
+        yield Section("gains", "Gains at a glance", lead, (gains_table(study),), chart)
     if tables := statistics_tables(study):
         lead = f"{mixer_name(ours)} against the others over the settings of the main table."
         yield Section("significance", "Significance", lead, tuple(tables))

@@ -11,7 +11,7 @@ from dismix.study.choices import Choices, Settled
 #: Usual passes of a grader: from nothing, and from pretrained weights.
 EPOCHS_FROM_NOTHING, EPOCHS_PRETRAINED = 60, 40
 #: Images that a generator usually sees, with bounds on its passes: tiny, tiny on photographs (as
-#: the one of `results/README.md` saw), and larger ones.
+#: the one of `results/tried.md` saw), and larger ones.
 #: Few images need as many steps as many do: after a few hundred steps nothing is separated yet.
 TINY_IMAGES, TINY_EPOCHS = 8_000, (8, 300)
 PHOTO_IMAGES = 32_000

@@ -173,7 +173,7 @@ class Settled:
         """Whether pretrained graders are compared under tiny generators: photographs on a CPU.
 
         A small guide that begins from nothing hardly reads them, and pictures of so small a
-        decoder are told from them (`results/README.md`, few real knees).
+        decoder are told from them (`results/tried.md`, few real knees).
         """
         return not self.light and self.backbone != "tiny"
 

@@ -18,7 +18,7 @@ from dismix.study.choices import MIXERS, Choices, Settled
 _SAID = ("fewer than .* groups hold", "a single group of images holds")
 
 #: What small networks need on photographs: a guide that reads them, and mixes that are not the
-#: decoder's alone. Both were measured on 591 real knees (`results/README.md`).
+#: decoder's alone. Both were measured on 591 real knees (`results/tried.md`).
 PHOTO_GUIDE = {"guide_kind": "lite0", "guide_lr": 1e-3, "seen": 0}
 PHOTO_MIXES = {"blend": 1, "labels": "votes"}
 
