@@ -436,6 +436,7 @@ def test_what_guides_of_few_knees_are_worth_is_in_their_record() -> None:
     ]  # fmt: skip
     rows = [[c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines()][2:]
     assert [row[1:] for row in rows] == wanted
+    page = " ".join(page.split())
     worth = [record[name]["rank_correlation"] for name in ("judge", "real_val")]
     assert f"rank correlation {worth[0]:.2f} with" in page
     assert "{:.2f} on the {} of validation".format(worth[1], record["real_val"]["images"]) in page
