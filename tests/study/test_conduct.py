@@ -381,6 +381,29 @@ def test_a_second_command_waits_for_the_first_ones_trial(finished, tmp_path, mon
     assert free == [False]
 
 
+def test_another_plan_in_between_leaves_a_stopped_study_its_lengths(
+    finished, tmp_path, monkeypatch
+):
+    from dismix.study import conduct as module
+
+    path, _, _ = finished
+    rates = iter((1e-3, 2e-3, 4e-3, 8e-3))
+
+    def measured(*_, **__):
+        rate = next(rates)
+        return Speed(rate, rate, rate, 0.0, 0.0, "none")
+
+    monkeypatch.setattr(module, "measured_speed", measured)
+    tight = toy_choices(budget=2.0, repeats=None, epochs=None, generator_epochs=None)
+    first = prepare(path, tmp_path / "out", tight).budget
+    # What an earlier version left behind: the last request alone.
+    kept = json.loads((tmp_path / "out" / "lengths.json").read_text())
+    (tmp_path / "out" / "lengths.json").write_text(json.dumps(kept[0]))
+    other = prepare(path, tmp_path / "out", dataclasses.replace(tight, size=64)).budget
+    assert other != first
+    assert prepare(path, tmp_path / "out", tight).budget == first
+
+
 @pytest.mark.slow
 def test_a_kill_loses_the_run_in_flight_at_most(finished, tmp_path):
     path, _, found = finished
