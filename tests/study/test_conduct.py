@@ -39,7 +39,11 @@ def test_one_page_answers(finished):
     for part in ("What mixing gained", "How far the annotators agree", "What the mixes look like",
                  "What it cost", "The rule, fixed beforehand", "not for diagnosis"):  # fmt: skip
         assert part in page, part
-    assert "Trainings were short: graders had" in page
+    assert (
+        "Trainings were short: graders had 1 epochs (usual are 60) and generators had 1 epochs"
+        in page
+    )
+    assert "`" not in page
     assert "It is never narrower than the share of groups that may differ unseen." in page
     # One file: nothing is fetched, nothing runs.
     assert not re.search(r'(src|href)="(?!data:)|<script|<link|url\(', page)
@@ -243,6 +247,46 @@ def test_soft_labels_are_no_votes_in_the_facts(finished, tmp_path):
     facts = " ".join(findings._facts(prepared, prepared.intake.manifest, [FOLD, FOLD]))
     assert "were learned from, by soft labels." in facts
     assert "judged by the largest share of the soft label." in facts
+
+
+def test_facts_say_whose_labels_were_learned(finished, tmp_path):
+    from dismix.study import findings
+
+    path, _, _ = finished
+    prepared = prepare(path, finished[1], toy_choices())
+
+    def fact(manifest):
+        return findings._facts(prepared, manifest, [FOLD, FOLD])[1]
+
+    whole = prepared.intake.manifest
+    # The phantoms' test images have grades, and nobody's votes.
+    assert not whole.has_votes.all()
+    assert "were learned from, by votes and single grades. Held-out" in fact(whole)
+    assert "were learned from, by votes. Held-out" in fact(whole.rows(whole.has_votes))
+    bare = whole.table.drop(columns=[f"annotator_{name}" for name in whole.annotators])
+    assert "were learned from, by single grades. Held-out" in fact(whole.with_table(bare))
+
+
+def test_only_what_was_short_is_called_short(finished):
+    from dismix.study import findings
+
+    path, out, _ = finished
+    prepared = prepare(path, out, toy_choices())
+    budget = dataclasses.replace(prepared.budget, epochs=60)
+    said = findings._notes(dataclasses.replace(prepared, budget=budget), [FOLD])[-1]
+    assert said.startswith("Trainings were short: generators had 1 epochs (usual are ")
+
+
+def test_no_groups_are_claimed_where_the_column_is_empty(finished):
+    from dismix.study import findings
+
+    path, out, _ = finished
+    prepared = prepare(path, out, toy_choices())
+    manifest = prepared.intake.manifest
+    bare = manifest.with_table(manifest.table.assign(group=None))
+    facts = " ".join(findings._facts(prepared, bare, [FOLD, FOLD]))
+    assert "The data name no groups (patients)" in facts
+    assert "folds, then images within them" in facts
 
 
 def test_the_share_without_disagreement_says_of_how_many(tmp_path):
