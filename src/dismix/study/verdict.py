@@ -18,7 +18,7 @@ RULE = (
     "tell.",
     "Mixup and DisMix are each compared with training without mixing, on the same held-out "
     "images. Two questions are asked, so each interval is a 97.5 % one: the chance of a false "
-    "answer to either stays near 5 %, with three folds or more.",
+    "answer to either stays near 5 % or below, with three folds or more.",
     "A mixer helps if its whole interval of gains lies above zero. It hurts if the whole interval "
     "lies below zero. It brings no gain if the interval ends below the smallest gain worth having "
     "({worth}). Otherwise one cannot tell.",
