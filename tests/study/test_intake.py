@@ -84,6 +84,15 @@ def test_too_little_is_one_line_with_a_cure(tmp_path):
     assert "give --folds 2 to 4" in refused(path, folds=5)
 
 
+def test_patients_that_leave_nothing_to_choose_a_checkpoint_by_are_told_before_a_trial(tmp_path):
+    path = write(tmp_path, [{"grade": i % 3, "group": f"p{i % 6}"} for i in range(30)])
+    text = refused(path, folds=2)
+    assert "mine.csv: fold 1 of 2 cannot make a validation part: each of the 3 groups" in text
+    assert text.endswith("one to choose the checkpoint by and one to be tested on")
+    path = write(tmp_path, [{"grade": i % 3, "group": f"p{i % 9}"} for i in range(36)])
+    taken(path, folds=2)
+
+
 def test_a_folder_of_another_kind_is_to_be_imported_first(tmp_path):
     write(tmp_path, [{"grade": i % 2} for i in range(4)])
     assert refused(tmp_path).endswith("name a manifest, or make one with `dismix data import`")

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dismix.bench.derive import FOLDS_SEED, folded
+from dismix.bench.derive import FOLDS_SEED, all_folds
 from dismix.data.decode import advised
 from dismix.data.laws import law_columns
 from dismix.data.manifest import Manifest
 from dismix.data.patient_columns import patient_column
 from dismix.data.sources import open_manifest
+from dismix.data.splits import split_validation
 from dismix.data.store import build_store
 from dismix.data.store_settings import settings_for
 from dismix.data.strata import group_names, is_grouped
@@ -134,16 +135,26 @@ def _refuse_too_few(manifest: Manifest, counts: NDArray[np.int64], groups: int, 
 
 
 def _refuse_folds(manifest: Manifest, folds: int) -> None:
-    """Deal the folds once, to fail now rather than later."""
+    """Deal the folds and their validation parts once, to fail now rather than after a trial."""
+    place = manifest.path or manifest.root
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            folded(manifest, 1, folds, FOLDS_SEED)
+            dealt = all_folds(manifest, folds, FOLDS_SEED)
         except DisMixError as error:
             raise DisMixError(
-                error.problem, file=manifest.path or manifest.root, column=error.column,
+                error.problem, file=place, column=error.column,
                 cure=(error.cure or "").replace("give 2 to", "give --folds 2 to"),
             ) from error  # fmt: skip
+        for number, fold in enumerate(dealt, start=1):
+            try:
+                split_validation(fold, seed=0)
+            except DisMixError as error:
+                raise DisMixError(
+                    f"fold {number} of {folds} {error.problem}", file=place,
+                    cure="add images of other groups (patients): each grade needs one to learn "
+                    "from, one to choose the checkpoint by and one to be tested on",
+                ) from error  # fmt: skip
 
 
 def _rare_grades(
