@@ -275,6 +275,18 @@ def test_doctor_says_how_to_get_what_is_missing(dismix, monkeypatch, tmp_path):
     assert dismix("doctor")[0] == 0
 
 
+def test_doctor_reports_without_a_torch_that_loads():
+    code = (
+        "import sys\nsys.modules['torch'] = None\nsys.argv = ['dismix', 'doctor', '--json']\n"
+        "from dismix.cli import main\nmain()\n"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (told.returncode, told.stderr) == (0, "")
+    entries = {(e["kind"], e["name"]): e for e in json.loads(told.stdout)}
+    assert "torch does not load" in entries["device", "any"]["remark"]
+    assert ("extra", "ray") in entries
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
