@@ -140,6 +140,21 @@ def test_what_is_done_is_not_announced_again(finished, tmp_path):
     assert re.search(r": about .* in all, 5 of 6 trainings are done$", left)
 
 
+def test_a_study_of_changed_data_says_that_it_begins_anew(finished, tmp_path):
+    path, out, _ = finished
+    shutil.copytree(out, tmp_path / "copy")
+    shutil.copytree(path.parent, tmp_path / "knees")
+    table = pd.read_csv(tmp_path / "knees" / "manifest.csv")
+    table["annotator_1"] = 2 - table["annotator_1"]
+    table.to_csv(tmp_path / "knees" / "manifest.csv", index=False)
+    said = announce(tmp_path / "knees", tmp_path / "copy", toy_choices())
+    assert re.search(
+        r"about \S+ s on .*; 6 earlier trainings in this folder are of other images or settings$",
+        said,
+    )
+    assert "earlier trainings" not in announce(path, tmp_path / "copy", toy_choices())
+
+
 def test_a_finished_study_is_not_measured_again(finished, tmp_path, monkeypatch):
     path, out, _ = finished
     shutil.copytree(out, tmp_path / "copy")

@@ -173,7 +173,13 @@ def _planned(
 
 def _announced(prepared: Prepared, study: Study, folder: BenchFolder) -> str:
     done = sum(folder.status(run.id) == "done" for run in study.runs)
-    return prepared.announcement(done, between([run.images for run in study.runs]))
+    said = prepared.announcement(done, between([run.images for run in study.runs]))
+    own = {run.id for run in study.runs}
+    others = sum(path.stem not in own for path in (folder.root / "records").glob("*.json"))
+    if others and done < len(own):
+        # Hours may have gone into them: data that were changed by mistake are told here.
+        said += f"; {others} earlier trainings in this folder are of other images or settings"
+    return said
 
 
 def announce(
