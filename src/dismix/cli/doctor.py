@@ -60,7 +60,11 @@ def doctor(
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table("kind", "name", "found", "remark", box=None, pad_edge=False)
+    table = Table("kind", box=None, pad_edge=False)
+    # Files have to be called so: a name is never cut short.
+    table.add_column("name", no_wrap=True)
+    table.add_column("found")
+    table.add_column("remark", overflow="fold")
     for entry in entries:
         table.add_row(
             entry.kind, entry.name, entry.found or "[yellow]missing", escape(entry.remark)
