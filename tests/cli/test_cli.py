@@ -556,6 +556,8 @@ def test_simulated_annotators_flip_grades_as_the_user_calls_them(dismix, tmp_pat
     ("arguments", "message"),
     [
         (("train", "x"), "write dismix generator train or dismix grader train"),
+        (("agreement", "x"), "write dismix data annotators agreement"),
+        (("annotators", "simulate"), "write dismix data annotators"),
         (("data", "import", "s.xlsx", "-o", "m.csv"), "s.xlsx: is a spreadsheet; save it as CSV"),
         (("data", "import", "names.csv", "-o", "m.csv"), "from low to high with --ranks"),
         (("data", "import", "t.csv", "-o", "m.csv"), "--image COLUMN; choose one of file, grade"),
