@@ -129,7 +129,7 @@ def other_rank(text: str, names: Sequence[str], *, first: int = 0) -> int | None
 
 
 def require_same_order(
-    known: Sequence[str], given: Sequence[str], whose: str, *, file: Path, tell: bool = True
+    known: Sequence[str], given: Sequence[str], whose: str, *, file: Path | None, tell: bool = True
 ) -> None:
     """Raise where data have a model's ranks in another order; warn where they have other names.
 
@@ -149,7 +149,8 @@ def require_same_order(
         cure = f"give data whose ranks are in the {whose}'s order"
         raise DisMixError(text, file=file, cure=cure)
     if tell:
-        warnings.warn(f"{file}: {text}; they are taken for the same ones", stacklevel=3)
+        where = f"{file}: " if file else ""
+        warnings.warn(f"{where}{text}; they are taken for the same ones", stacklevel=3)
 
 
 def rank_position(text: str, names: Sequence[str]) -> int:
