@@ -125,7 +125,9 @@ def test_mixes_are_placed_on_the_scale_that_the_ranks_have():
         pictures=pictures,
     )  # fmt: skip
     assert "from 2 to rank 2.4;" in _card(mix, ["1", "2", "3"], 0.98)
-    assert "from mild to rank 1.4;" in _card(mix, ["none", "mild", "severe"], 0.98)
+    assert "from mild to 40 % of the way from mild to severe;" in _card(
+        mix, ["none", "mild", "severe"], 0.98
+    )
 
 
 def test_what_is_done_is_not_announced_again(finished, tmp_path):

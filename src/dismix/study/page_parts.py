@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dismix.bench.durations import in_words
-from dismix.graders.metrics import metric_text, on_own_scale
+from dismix.graders.metrics import metric_text, place_in_words
 from dismix.study.choices import METRICS, MIXERS
 from dismix.study.verdict import NAMES, RULE
 from dismix.study.words import bare, gained, number
@@ -231,8 +231,8 @@ def _card(mix: Any, ranks: Sequence[str], same: float) -> str:
         + picture("partner", "partner")
         + picture("mix", "mix", "made")
         + picture("nearest", "nearest")
-        + f"</div><figcaption><b>{_POLICIES.get(mix.policy, mix.policy)}</b>, from {start} to rank "
-        f"{on_own_scale(mix.rank, ranks):.1f}; {near}.{extra}</figcaption></figure>"
+        + f"</div><figcaption><b>{_POLICIES.get(mix.policy, mix.policy)}</b>, from {start} to "
+        f"{html.escape(place_in_words(mix.rank, ranks))}; {near}.{extra}</figcaption></figure>"
     )
 
 
