@@ -169,9 +169,7 @@ def test_stored_anchors_are_the_images_that_are_replaced(toy_run, p):
     made = []
     for rows in (None, order):
         # Asked-for ranks look at z, which is stored in half precision.
-        mix = DisMix.load(
-            toy_run, p=p, seed=3, turn=False, policies=["ordinal_mix", "preserving"]
-        )
+        mix = DisMix.load(toy_run, p=p, seed=3, turn=False, policies=["ordinal_mix", "preserving"])
         made.append(mix(images[order], target.hard[order], rows=rows))
         assert 0 < mix.last.mixed.sum() < 12
     torch.testing.assert_close(made[1][0], made[0][0], rtol=1e-4, atol=5e-3)
