@@ -1,5 +1,6 @@
 """Each lever does what it says."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,37 @@ def test_a_conditional_discriminator_looks_at_levels() -> None:
         judge = toy_training(toy_recipe(conditional=conditional)).critics.discriminator
         same = torch.equal(judge(images, levels).realism, judge(images, 1 - levels).realism)
         assert same is not conditional
+
+
+def _entropy(logits: Tensor, levels: Tensor) -> float:
+    """Binary cross-entropy, one number at a time."""
+    chances = logits.sigmoid()
+    each = [
+        -s * math.log(p) - (1 - s) * math.log(1 - p)
+        for p, s in zip(chances.flatten().tolist(), levels.flatten().tolist(), strict=True)
+    ]
+    return sum(each) / len(each)
+
+
+@torch.no_grad()
+def test_critics_read_real_ranks_and_judge_pictures_for_what_they_should_show() -> None:
+    training = toy_training(toy_recipe(conditional=True))
+    critics, size = training.critics.eval(), training.model.latent_size
+    rng = torch.Generator().manual_seed(0)
+    images, levels = torch.rand(4, 1, 32, 32, generator=rng), torch.rand(4, 2, generator=rng)
+    fakes, asked = torch.rand(6, 1, 32, 32, generator=rng), torch.rand(6, 2, generator=rng)
+    codes = torch.randn(4, training.model.config.code_dim, size, size, generator=rng)
+    parts = critics(images, levels, fakes, asked, codes)
+    real, made = critics.discriminator(images, levels), critics.discriminator(fakes, asked)
+    wanted = {
+        "critic_realism": ((real.realism - 1) ** 2).mean() + (made.realism**2).mean(),
+        "critic_rank": _entropy(real.rank_logits, levels),
+        "critic_adversary": sum(_entropy(read(codes), levels) for read in critics.adversaries)
+        / len(critics.adversaries),
+    }
+    for name, value in wanted.items():
+        assert float(parts[name]) == pytest.approx(float(value), rel=1e-4), name
+    assert float(parts["loss"]) == pytest.approx(sum(map(float, wanted.values())), rel=1e-4)
 
 
 def test_the_guide_is_not_trained(tmp_path: Path) -> None:

@@ -121,6 +121,7 @@ def test_masked_samples_equal_those_without_a_label(null_label: str) -> None:
 
 
 @pytest.mark.parametrize("rank_only", [False, True])
+@torch.no_grad()
 def test_a_predicted_label_conditions_as_a_given_one(rank_only: bool) -> None:
     gate = ordinal(null_label="predicted", rank_only=rank_only).condition
     z = torch.randn(3, 4, 5, 5, generator=rng())
