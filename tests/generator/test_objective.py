@@ -10,6 +10,7 @@ from tests.generator.toy import toy_recipe, toy_split, toy_training
 from torch import Tensor, nn
 
 from dismix.errors import DisMixError
+from dismix.generator.codes import Codes
 from dismix.generator.guide import Guide
 from dismix.generator.step_draws import draw_step, with_gains
 from dismix.generator.terms import TERMS
@@ -103,6 +104,24 @@ def test_confusion_is_least_for_a_blind_adversary() -> None:
     assert _step(training, reversal=0.0)[0]["rank_nonordinal"] == 0
 
 
+@pytest.mark.parametrize("strength", [0.0, 0.5, 1.0])
+def test_the_papers_adversary_turns_what_the_encoder_learns(strength: float) -> None:
+    training = _only("rank_nonordinal", adversary="reversal")
+    model, split, rows = training.model, toy_split(), torch.arange(8)
+    reader, images = model.nonordinal_classifier, split.images(rows, "cpu")
+    levels = split.target[rows].levels
+    learned = [model.quant_conv.weight, next(reader.parameters())]
+    plain = nn.functional.binary_cross_entropy_with_logits(
+        reader(model.encode(images).nonordinal), levels
+    )
+    features, weights = torch.autograd.grad(plain, learned)
+    assert features.abs().sum() > 0
+    loss = _step(training, reversal=torch.tensor(strength))[0]["loss"]
+    found = torch.autograd.grad(loss, learned)
+    torch.testing.assert_close(found[0], -strength * features)
+    torch.testing.assert_close(found[1], weights)
+
+
 def test_no_adversary_without_reversal() -> None:
     assert len(toy_training(toy_recipe(reversal=0)).critics.adversaries) == 0
     assert len(toy_training(toy_recipe(adversary="reversal")).critics.adversaries) == 0
@@ -144,6 +163,36 @@ def test_mix_share_mixes_the_last_images() -> None:
     levels = toy_split().target[torch.arange(8)].levels
     assert torch.equal(shown[-2:], levels[-2:])
     assert len(fakes) == len(shown)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_pictures_of_a_step_by_hand(share: float) -> None:
+    training = toy_training(
+        toy_recipe(mix=1.0, mix_realism=1.0, mix_share=share, control_share=share)
+    )
+    model, split, rows = training.model, toy_split(), torch.arange(8)
+    draws = draw_step(model, 8, torch.Generator().manual_seed(3))
+    images, levels = split.images(rows, "cpu"), split.target[rows].levels
+    _, (fakes, shown, _) = training.objective(images, levels, draws, 1.0, 1.0)
+    latents, count = model.latents(images), round(8 * share)
+    ordinal, nonordinal = model.quantized(latents, levels, draws.uncond)
+    assert len(fakes) == 8 + 2 * count
+    wanted = [Codes(ordinal.codes, nonordinal.codes)]
+    asked = [levels]
+    for i in range(count):
+        rank = float(draws.asked[i])
+        asked.append(torch.tensor([[min(max(rank - k, 0.0), 1.0) for k in range(2)]]))
+        z = model.quantized_ordinal(latents.ordinal[i : i + 1], asked[-1])
+        wanted.append(Codes(z.codes, nonordinal.codes[i : i + 1]))
+    assert 0 < (draws.lam == 0).sum() < 8, "swaps and others"
+    for i in range(8 - count, 8):
+        other, lam = (i - draws.shift) % 8, float(draws.lam[i])
+        look = lam * nonordinal.codes[i] + (1 - lam) * nonordinal.codes[other]
+        wanted.append(Codes(ordinal.codes[i : i + 1], look[None]))
+        asked.append(levels[i : i + 1])
+    torch.testing.assert_close(fakes, model.decode(Codes.cat(wanted)), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(shown, torch.cat(asked))
 
 
 def test_what_the_guide_sees_is_matched() -> None:
