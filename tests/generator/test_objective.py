@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from dismix.errors import DisMixError
 from dismix.generator.codes import Codes
-from dismix.generator.guide import Guide
+from dismix.generator.guide import Guide, match_colour
 from dismix.generator.step_draws import draw_step, with_gains
 from dismix.generator.terms import TERMS
 from dismix.generator.training import Training
@@ -193,6 +193,32 @@ def test_pictures_of_a_step_by_hand(share: float) -> None:
         asked.append(levels[i : i + 1])
     torch.testing.assert_close(fakes, model.decode(Codes.cat(wanted)), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(shown, torch.cat(asked))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("matched", [True, False])
+def test_ranks_of_a_step_are_read_by_hand(matched: bool) -> None:
+    training = toy_training(
+        toy_recipe(rank_fake=1.0, match_colour=matched, control_share=0.5, rank_unlabelled=1.0)
+    )
+    model, split, rows = training.model, toy_split(), torch.arange(8)
+    judge, draws = training.critics.discriminator, draw_step(model, 8, torch.Generator())
+    images, levels = split.images(rows, "cpu"), split.target[rows].levels
+    parts, (fakes, shown, _) = training.objective(images, levels, draws, 1.0, 1.0)
+    z = model.latents(images).ordinal
+    told, blind = model.quantized_ordinal(z, levels, draws.uncond), model.quantized_ordinal(z)
+    again = match_colour(fakes[8:], images[:4]) if matched else fakes[8:]
+    wanted = {
+        "rank_ordinal": _entropy(model.ordinal_classifier(told.codes), levels),
+        "rank_unlabelled": _entropy(model.ordinal_classifier(blind.codes), levels),
+        "rank_predicted": _entropy(model.quantize_ordinal.condition.predicted_logits(z), levels),
+        "quantize_ordinal": 0.5 * float(told.loss + blind.loss),
+        "rank_fake": _entropy(judge(fakes[:8]).rank_logits, levels),
+        "control": _entropy(judge(again).rank_logits, shown[8:]),
+    }
+    for name, value in wanted.items():
+        assert float(parts[name]) == pytest.approx(value, rel=1e-3), name
+    assert len({round(value, 4) for value in wanted.values()}) == len(wanted)
 
 
 def test_what_the_guide_sees_is_matched() -> None:
