@@ -203,6 +203,8 @@ def test_ranks_of_a_step_are_read_by_hand(matched: bool) -> None:
     )
     model, split, rows = training.model, toy_split(), torch.arange(8)
     judge, draws = training.critics.discriminator, draw_step(model, 8, torch.Generator())
+    # Untrained, it would hardly tell pictures apart.
+    judge.rank_head.weight.mul_(100)
     images, levels = split.images(rows, "cpu"), split.target[rows].levels
     parts, (fakes, shown, _) = training.objective(images, levels, draws, 1.0, 1.0)
     z = model.latents(images).ordinal
@@ -218,6 +220,8 @@ def test_ranks_of_a_step_are_read_by_hand(matched: bool) -> None:
     }
     for name, value in wanted.items():
         assert float(parts[name]) == pytest.approx(value, rel=1e-3), name
+    other = match_colour(fakes[8:], images[:4]) if not matched else fakes[8:]
+    assert abs(_entropy(judge(other).rank_logits, shown[8:]) / wanted["control"] - 1) > 0.01
     assert len({round(value, 4) for value in wanted.values()}) == len(wanted)
 
 
