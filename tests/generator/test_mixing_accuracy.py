@@ -8,6 +8,7 @@ import torch
 
 from dismix.generator.codes import Codes
 from dismix.generator.config import GeneratorConfig
+from dismix.generator.fidelity import psnr
 from dismix.generator.images import SplitImages
 from dismix.generator.mixing_accuracy import (
     PairDraws,
@@ -71,6 +72,11 @@ def test_the_score_is_that_of_validation(model: Generator) -> None:
     for found in scores:
         assert found["score"] == found["mixing_accuracy_val"]
     assert any(found["score"] != found["mixing_accuracy_train"] for found in scores)
+    with torch.no_grad():
+        # Held-out images are rebuilt without their labels.
+        given = val.images(torch.arange(5), "cpu")
+        rebuilt = model.decode(model.encode(given)).clamp(-1, 1)
+    assert scores[0]["psnr_val"] == pytest.approx(float(psnr(rebuilt, given).mean()), rel=1e-5)
     assert max(found["score"] for found in scores) == scores[0]["mixing_chance_val"]
 
 
