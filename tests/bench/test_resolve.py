@@ -53,6 +53,21 @@ def test_ids_do_not_depend_on_paths_plans_names_or_the_folder(graded, tmp_path):
     assert str(tmp_path) not in str([run.config for run in first.runs])
 
 
+def test_some_of_the_data_sets_may_be_chosen(graded, tmp_path):
+    plan, bench = change_plan(read_plan("boundary"), SMALL), BenchFolder(tmp_path / "bench")
+    some = change_plan(plan, {"data": "Mine"})
+    # What is not chosen is not even read.
+    study = resolve(some, bench, {"mine": graded, "other": tmp_path / "absent"})
+    assert {run.factors["data"] for run in study.runs} == {"mine"}
+    assert ids(study) == ids(resolve(plan, bench, {"mine": graded}))
+    both = {"mine": graded, "other": graded}
+    resolve(some, bench, both, {"other": tmp_path / "no_run"})
+    with pytest.raises(DisMixError, match=r"no data set 'mien'; did you mean 'mine'\?, or add"):
+        resolve(change_plan(plan, {"data": "mien"}), bench, both)
+    unread = resolve(change_plan(plan, {"data": "koa"}), bench)
+    assert (unread.runs, unread.absent) == ((), ("koa",))
+
+
 @pytest.mark.parametrize("command", ["plan", "status"])
 def test_who_looks_at_a_plan_leaves_the_folder_as_it_is(graded, tmp_path, command):
     out = tmp_path / "bench"

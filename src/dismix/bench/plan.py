@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dismix.bench.plan_checks import SECTIONS, check_content, factor_values, known_factors
+from dismix.bench.plan_checks import DATA, SECTIONS, check_content, factor_values, known_factors
 from dismix.errors import DisMixError
 from dismix.registry import near_names
 
@@ -197,9 +197,9 @@ def change_plan(plan: Plan, changes: Mapping[str, str]) -> Plan:
 
     Args:
         plan: Any.
-        changes: Factors ("seed": "0,1"), a section and a name ("generator.epochs": "20",
-            "mixers.dismix.pool": "64"), or settings of the graders ("epochs": "3",
-            "backbone": "tiny").
+        changes: Factors ("seed": "0,1"; "data": "koa" of several), a section and a name
+            ("generator.epochs": "20", "mixers.dismix.pool": "64"), or settings of the graders
+            ("epochs": "3", "backbone": "tiny").
 
     Example:
         >>> plan = change_plan(read_plan("smoke"), {"seed": "0,1,2", "epochs": "1"})
@@ -209,8 +209,10 @@ def change_plan(plan: Plan, changes: Mapping[str, str]) -> Plan:
     content = plan.to_dict()
     for name, text in changes.items():
         parts = name.split(".")
-        if len(parts) == 1 and name in known_factors(plan.kind):
-            values = factor_values(name, [value_of(part) for part in text.split(",")], "--set")
+        if len(parts) == 1 and name in (DATA, *known_factors(plan.kind)):
+            # Names of data sets may read like numbers.
+            read = str.strip if name == DATA else value_of
+            values = factor_values(name, [read(part) for part in text.split(",")], "--set")
             content["factors"] = [{**block, name: [*values]} for block in content["factors"]]
         elif len(parts) == 1:
             content["settings"][name] = value_of(text)

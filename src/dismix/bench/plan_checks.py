@@ -18,6 +18,8 @@ DEFAULTS: dict[str, Any] = {
     "fold": "none",
 }  # fmt: skip
 _OF_GENERATORS = ("seed", "variability", "scarcity", "labels", "ablation", "fold")
+#: The factor without a usual value: all data sets that there are.
+DATA = "data"
 #: Sections whose names are settings, with the names where they are fixed.
 SECTIONS: dict[str, tuple[str, ...]] = {
     "settings": (),
@@ -142,7 +144,7 @@ def _block(block: Any, kind: str, file: str | Path) -> dict[str, tuple[Any, ...]
     mapping = _mapping(block, file, "factors")
     if not mapping:
         raise DisMixError("has no factors", file=file, column="factors", cure="name one: seed: [0]")
-    _names(mapping, known_factors(kind), file, "factors")
+    _names(mapping, [DATA, *known_factors(kind)], file, "factors")
     return {name: factor_values(name, values, file) for name, values in mapping.items()}
 
 
@@ -211,13 +213,8 @@ def _override(item: Any, kind: str, file: str | Path) -> dict[str, Any]:
 
 def _condition(item: Any, kind: str, file: str | Path) -> dict[str, tuple[Any, ...]]:
     mapping = _mapping(item, file, "when")
-    _names(mapping, ["data", *known_factors(kind)], file, "when")
-    return {
-        name: tuple(str(v) for v in (values if isinstance(values, list | tuple) else [values]))
-        if name == "data"
-        else factor_values(name, values, file)
-        for name, values in mapping.items()
-    }
+    _names(mapping, [DATA, *known_factors(kind)], file, "when")
+    return {name: factor_values(name, values, file) for name, values in mapping.items()}
 
 
 def _names(given: Mapping[str, Any], known: Sequence[str], file: str | Path, where: str) -> None:

@@ -55,7 +55,7 @@ def resolve(
     """
     manifests, absent = open_sources(plan, data or {}, folder, progress)
     for name in generators or {}:
-        if name not in manifests:
+        if name not in {**manifests, **(data or {})}:
             raise DisMixError(
                 f"a generator is given for '{name}', which is no data set here",
                 column="--generator",

@@ -7,7 +7,9 @@ from typing import Any
 from dismix import atomic
 from dismix.bench.derive import content_digest, derive, sha, source_digest, votes_digest
 from dismix.bench.folder import BenchFolder
+from dismix.bench.grid import chosen_data, matches
 from dismix.bench.plan import Plan
+from dismix.bench.plan_checks import DATA
 from dismix.bench.specs import DataSpec
 from dismix.data.draws import image_keys
 from dismix.data.manifest import Manifest, read_manifest, write_manifest
@@ -15,6 +17,7 @@ from dismix.data.phantom import PhantomSpec, build_phantom
 from dismix.data.sources import read_source
 from dismix.errors import DisMixError
 from dismix.progress import Progress
+from dismix.registry import near_names
 
 FULL, TRAINING, DERIVED = "manifest.csv", "training.csv", "derived.json"
 
@@ -32,15 +35,34 @@ def open_sources(
         given: Manifests, or published folders, by name. Any names do.
         folder: Phantoms are drawn below it.
         progress: Called while they are drawn.
+
+    Raises:
+        DisMixError: The plan's factor "data" names one that is not there.
     """
-    found = {name: _read(Path(path)) for name, path in given.items()}
+    wanted = _wanted(plan, [*(given or dict.fromkeys([*plan.data, *plan.phantoms]))])
     if given:
-        return found, ()
-    wanted = [*dict.fromkeys([*plan.data, *plan.phantoms])]
-    for name in wanted:
-        if name in plan.phantoms:
-            found[name] = _phantom(name, plan.phantoms[name], folder, progress)
+        return {name: _read(Path(given[name])) for name in wanted}, ()
+    found = {
+        name: _phantom(name, plan.phantoms[name], folder, progress)
+        for name in wanted
+        if name in plan.phantoms
+    }
     return found, tuple(name for name in wanted if name not in found)
+
+
+def _wanted(plan: Plan, names: list[str]) -> list[str]:
+    """Return the data sets that the plan's factors choose among some."""
+    chosen = chosen_data(plan)
+    if chosen is None:
+        return names
+    for name in chosen:
+        if not any(matches({DATA: other}, {DATA: [name]}) for other in names):
+            cure = near_names(name, names) + ", or " if names else ""
+            raise DisMixError(
+                f"there is no data set '{name}'", file=plan.path or plan.name, column=DATA,
+                cure=f"{cure}add --data {name}=MANIFEST",
+            )  # fmt: skip
+    return [name for name in names if matches({DATA: name}, {DATA: chosen})]
 
 
 def _read(path: Path) -> Manifest:

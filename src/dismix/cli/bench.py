@@ -33,8 +33,8 @@ Changes = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="A factor (seed=0,1), a setting (epochs=3, backbone=tiny), generator.NAME=VALUE or "
-        "mixers.MIXER.OPTION=VALUE; repeat.",
+        help="A factor (seed=0,1, data=NAME), a setting (epochs=3, backbone=tiny), "
+        "generator.NAME=VALUE or mixers.MIXER.OPTION=VALUE; repeat.",
     ),
 ]
 BENCH = Path("runs/bench")
