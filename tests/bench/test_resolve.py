@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from dismix.bench.derive import content_digest
 from dismix.bench.folder import BenchFolder
 from dismix.bench.generator_specs import from_nothing
-from dismix.bench.plan import change_plan, read_plan
+from dismix.bench.plan import change_plan, make_plan, read_plan
 from dismix.bench.resolve import _pathless, backbone_weights, resolve
 from dismix.bench.runner import run_study
 from dismix.bench.specs import GeneratorSpec
@@ -66,6 +66,34 @@ def test_some_of_the_data_sets_may_be_chosen(graded, tmp_path):
         resolve(change_plan(plan, {"data": "mien"}), bench, both)
     unread = resolve(change_plan(plan, {"data": "koa"}), bench)
     assert (unread.runs, unread.absent) == ((), ("koa",))
+
+
+def test_whole_numbers_of_mixers_are_the_same_run_however_they_are_written(graded, tmp_path):
+    plan = change_plan(read_plan("smoke"), SMALL)
+    first, other = (
+        resolve(
+            change_plan(plan, {"mixers.dismix.pool": text}), BenchFolder(tmp_path), {"a": graded}
+        )
+        for text in ("16", "16.0")
+    )
+    assert ids(first) == ids(other)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "words"),
+    [
+        ("grader", {"overrides": [{"when": {"grader": "clo"}, "settings": {"epochs": 3}}]},
+         r"column 'overrides': unknown grader 'clo'; did you mean 'cloc'"),
+        ("grader", {"skip": [{"grader": ["CE"]}]}, r"column 'skip': unknown grader 'CE'"),
+        ("grader", {"skip": [{"mixer": "none"}]}, r"column 'skip': leaves out all of its runs"),
+        ("overhead", {"settings": {"steps": 0}}, r"column 'steps': 0 is not allowed"),
+        ("overhead", {"settings": {"rounds": "x"}}, r"column 'rounds': 'x' is not allowed"),
+    ],
+)  # fmt: skip
+def test_mistakes_of_a_plan_that_need_more_than_its_file(graded, tmp_path, kind, changes, words):
+    plan = make_plan({"kind": kind, "factors": {"grader": "ce"}, **changes}, "p")
+    with pytest.raises(DisMixError, match=rf"^p, {words}"):
+        resolve(plan, BenchFolder(tmp_path), {"a": graded})
 
 
 @pytest.mark.parametrize("command", ["plan", "status"])

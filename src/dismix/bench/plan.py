@@ -168,7 +168,7 @@ def _read(path: Path) -> Any:
         ) from error
     if path.suffix == ".json":
         try:
-            return json.loads(text)
+            return json.loads(text, object_pairs_hook=lambda pairs: _mapping(pairs, path))
         except ValueError as error:
             raise DisMixError(f"is no JSON ({error})", file=path, cure="repair it") from error
     try:
@@ -180,7 +180,7 @@ def _read(path: Path) -> Any:
             cure="pip install pyyaml, or write the plan as JSON (`dismix bench plan NAME --json`)",
         ) from error
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, _loader(yaml.SafeLoader, path))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or "unreadable"
@@ -190,6 +190,36 @@ def _read(path: Path) -> Any:
             row=None if mark is None else mark.line + 1,
             cure="check colons, brackets and indentation",
         ) from error
+
+
+def _mapping(pairs: Sequence[tuple[str, Any]], path: Path) -> dict[str, Any]:
+    """Return a mapping of a JSON file."""
+    _require_once([(name, None) for name, _ in pairs], path)
+    return dict(pairs)
+
+
+def _require_once(names: Sequence[tuple[Any, int | None]], path: Path) -> None:
+    """Refuse names (with their rows) that are there twice: the second would hide the first."""
+    seen = []
+    for name, row in names:
+        if name in seen:
+            raise DisMixError(
+                f"'{name}' is there twice", file=path, row=row, cure="join them into one"
+            )
+        seen.append(name)
+
+
+def _loader(base: Any, path: Path) -> Any:
+    """Return a YAML loader that tells of names that are there twice."""
+
+    class Loader(base):  # type: ignore[misc]
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            names = [(key.value, key.start_mark.line + 1) for key, _ in node.value]
+            _require_once(names, path)
+            found: dict[Any, Any] = super().construct_mapping(node, deep)
+            return found
+
+    return Loader
 
 
 def change_plan(plan: Plan, changes: Mapping[str, str]) -> Plan:
