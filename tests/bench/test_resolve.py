@@ -68,6 +68,21 @@ def test_some_of_the_data_sets_may_be_chosen(graded, tmp_path):
     assert (unread.runs, unread.absent) == ((), ("koa",))
 
 
+def test_derived_data_are_made_again_when_the_images_that_they_name_have_changed(graded, tmp_path):
+    plan, bench = change_plan(read_plan("boundary"), SMALL), BenchFolder(tmp_path / "bench")
+    for name in ("first", "copy"):
+        shutil.copytree(graded, tmp_path / name)
+    wanted = resolve(plan, bench, {"a": tmp_path / "first"})
+    images = read_manifest(tmp_path / "first").image_paths
+    images[0].write_bytes(images[1].read_bytes())
+    found = resolve(plan, bench, {"a": tmp_path / "copy"})
+    assert ids(found) == ids(wanted)
+    for key, data in found.data.items():
+        kept = read_manifest(bench.manifest_dir(key))
+        assert content_digest(kept) == data.content
+        assert not any(path.is_relative_to(tmp_path / "first") for path in kept.image_paths)
+
+
 def test_whole_numbers_of_mixers_are_the_same_run_however_they_are_written(graded, tmp_path):
     plan = change_plan(read_plan("smoke"), SMALL)
     first, other = (

@@ -1,5 +1,6 @@
 """Where a study's data come from: the user's manifests, published folders, drawn phantoms."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -151,24 +152,14 @@ def _described(made: Manifest, training: Manifest, how: Mapping[str, Any]) -> di
 
 
 def _known(place: Path) -> dict[str, Any] | None:
-    """Return what is known of derived data, unless they are to be made (again)."""
-    facts = _facts(place / DERIVED)
-    # The source may have moved since; its pixels have not changed, its paths may have.
-    return facts if facts is not None and _all_there(place / FULL) else None
+    """Return what is known of derived data, unless they are to be made (again).
 
-
-def _facts(path: Path) -> dict[str, Any] | None:
-    import json
-
+    They name the images of the source that they were first made from. That may have moved since,
+    or changed, while this source is a copy of what it was.
+    """
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        facts: dict[str, Any] = json.loads((place / DERIVED).read_text(encoding="utf-8"))
+        unchanged = content_digest(read_manifest(place / FULL)) == facts["content"]
+    except (OSError, ValueError, KeyError, TypeError, DisMixError):
         return None
-    return found
-
-
-def _all_there(path: Path) -> bool:
-    try:
-        return all(image.is_file() for image in read_manifest(path).image_paths)
-    except DisMixError:
-        return False
+    return facts if unchanged else None
