@@ -122,7 +122,8 @@ def plan_name(name: str | Path) -> str:
         ('main', 'my.study')
     """
     path = Path(name)
-    return path.stem if path.suffix in (".yaml", ".yml", ".json") else str(name)
+    is_file = path.suffix in (".yaml", ".yml", ".json") or path.is_file()
+    return path.stem if is_file else str(name)
 
 
 def plan_title(folder: Path, plan: str | None = None) -> str:
