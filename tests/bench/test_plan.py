@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from dismix.bench.plan import PLANS, change_plan, list_plans, make_plan, read_plan
+from dismix.bench.plan import PLANS, change_plan, list_plans, make_plan, plan_name, read_plan
 from dismix.errors import DisMixError
 
 WANTED = {
@@ -155,6 +155,13 @@ def test_values_that_are_no_numbers_are_one_line(change, value):
     assert "\n" not in said
     assert f"column '{change}'" in said
     assert "is not allowed; give " in said
+
+
+@pytest.mark.parametrize("name", ["mine.YAML", "mine"])
+def test_reports_call_a_plan_as_runs_do(tmp_path, name):
+    file = tmp_path / name
+    file.write_text("factors: {seed: 0}")
+    assert plan_name(file) == read_plan(file).name == "mine"
 
 
 def test_a_json_plan_has_each_name_once(tmp_path):
