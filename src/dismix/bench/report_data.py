@@ -152,7 +152,7 @@ def _read(path: Path) -> Record:
             kind=str(content.get("kind", "grader")),
             status=str(content["status"]),
             data=data_key(str(factors["data"])),
-            grader=str(factors.get("grader", "")).lower(),
+            grader=str(factors.get("grader") or "").lower(),
             mixer=mixer,
             seed=int(factors.get("seed", content.get("seed", 0))),
             condition=read_condition(factors, mixer),

@@ -310,7 +310,7 @@ def _planned_key(run: Mapping[str, Any]) -> Key:
     mixer = str(factors.get("mixer") or "none")
     condition = read_condition(factors, mixer)
     dealt = tuple(pair for pair in condition.other if pair[0] == FOLDS)
-    data, grader = data_key(str(factors["data"])), str(factors.get("grader", "")).lower()
+    data, grader = data_key(str(factors["data"])), str(factors.get("grader") or "").lower()
     return Key(data, grader, mixer, replace(condition, other=dealt))
 
 
