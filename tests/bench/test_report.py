@@ -214,10 +214,12 @@ def test_a_study_under_one_condition_is_its_own_main_table(tmp_path):
 
 
 def test_only_generators_or_only_failures(tmp_path):
-    Lab(tmp_path / "g").generator("koa", "full", 0.6, 0.3)
+    # As runs of generators have it: factors without a say are None.
+    Lab(tmp_path / "g").generator("koa", "full", 0.6, 0.3, grader=None, mixer=None)
     Lab(tmp_path / "f").failed("koa", "cloc", "dismix", 0, "OSError: full")
     for name in ("g", "f"):
         read(write_report(tmp_path / name))
+    assert "NONE" not in (tmp_path / "g" / "report.md").read_text(encoding="utf-8")
     assert "OSError: full" in (tmp_path / "f" / "report.html").read_text(encoding="utf-8")
 
 
