@@ -180,7 +180,7 @@ def test_select_and_concatenate():
     ("build", "message"),
     [
         (lambda: OrdinalTarget.from_labels([0, 5], 5), "label 5 is outside 0..4"),
-        (lambda: OrdinalTarget.from_labels(torch.tensor([0.5]), 5), "use from_rank"),
+        (lambda: OrdinalTarget.from_labels(torch.tensor([0.5]), 5), "from_rank"),
         (lambda: OrdinalTarget.from_votes(torch.tensor([[NAN, NAN]]), 3), "image 0 has no vote"),
         (lambda: OrdinalTarget.from_votes(torch.tensor([[1.5]]), 3), "1.5 is not a whole number"),
         (lambda: OrdinalTarget.from_votes(torch.tensor([[-2]]), 3), "vote -2 is outside"),

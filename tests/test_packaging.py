@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,24 @@ def test_nothing_committed_names_this_machine():
         path = ROOT / name
         if path.is_file() and path.stat().st_size < 2**20:
             assert here not in path.read_text(errors="replace"), name
+
+
+def test_an_environment_of_another_python_is_made_anew(tmp_path, monkeypatch):
+    place = spec_from_file_location("setup_tool", ROOT / "tools" / "setup.py")
+    tool = module_from_spec(place)
+    place.loader.exec_module(tool)
+    made = []
+    monkeypatch.setattr(tool, "STAMP", tmp_path / "stamp")
+    monkeypatch.setattr(tool, "uv_install", lambda _: True)
+    monkeypatch.setattr(tool.venv, "create", lambda *_, **how: made.append(how["clear"]))
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\necho 3 9\n")
+    other.chmod(0o755)
+    for python, times in ((Path(sys.executable), 0), (other, 1), (tmp_path / "absent", 2)):
+        (tmp_path / "stamp").unlink(missing_ok=True)
+        monkeypatch.setattr(tool, "PYTHON", python)
+        tool.main()
+        assert made == [True] * times
 
 
 @pytest.mark.slow

@@ -23,27 +23,9 @@ PAGES = (
     "results/mixing/README.md", "results/graders/README.md",
     *sorted(f"examples/{path.name}" for path in (ROOT / "examples").glob("*.py")),
 )  # fmt: skip
-#: Pages that may be written later; they are left out of the menu until they are there.
-OPTIONAL = {"explore.md", "study.md"}
 LINK = re.compile(
     r"(!?)\[((?:[^\]\[]|\[[^\]]*\])*)\]\((?!https?:|#|mailto:)([^)\s#]+)(#[^)\s]*)?\)"
 )
-
-
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Leave pages that are not written yet out of the menu."""
-    config.nav = _present(config.nav, Path(config.docs_dir))
-    return config
-
-
-def _present(entry: Any, docs: Path) -> Any:
-    if isinstance(entry, list):
-        kept = [_present(item, docs) for item in entry]
-        return [item for item in kept if item not in (None, {})]
-    if isinstance(entry, dict):
-        kept = {name: _present(item, docs) for name, item in entry.items()}
-        return {name: item for name, item in kept.items() if item is not None}
-    return None if entry in OPTIONAL and not (docs / entry).is_file() else entry
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:

@@ -28,6 +28,13 @@ def wanted() -> str:
     return digest.hexdigest()
 
 
+def of_other_python() -> bool:
+    """Return whether `.venv` has another Python than this one, such as 3.11 where 3.12 is asked."""
+    asked = [PYTHON, "-c", "import sys; print(*sys.version_info[:2])"]
+    found = subprocess.run(asked, capture_output=True, text=True, check=False)
+    return found.stdout.split() != [str(part) for part in sys.version_info[:2]]
+
+
 def pip_setting(name: str) -> str:
     """Return one of pip's settings, from its environment variable or its files."""
     value = os.environ.get("PIP_" + name.upper().replace("-", "_"), "")
@@ -60,8 +67,8 @@ def main() -> None:
     if STAMP.is_file() and STAMP.read_text() == wanted():
         return
     print("setting up .venv (once, one to three minutes) ...", flush=True)
-    if not PYTHON.is_file():
-        venv.create(VENV, with_pip=True)
+    if not PYTHON.is_file() or of_other_python():
+        venv.create(VENV, with_pip=True, clear=True)
     STAMP.unlink(missing_ok=True)
     arguments = ["-c", str(ROOT / "constraints.txt"), "-e", f"{ROOT}[dev]"]
     if not uv_install(arguments):

@@ -96,7 +96,8 @@ class OrdinalTarget:
         if labels.is_floating_point() or labels.dtype == torch.bool or labels.ndim != 1:
             raise DisMixError(
                 f"labels must be whole numbers of shape (B,), got {labels.dtype} {_shape(labels)}",
-                cure="use from_rank for fractional ranks and from_votes for several annotators",
+                cure="whole numbers stored as floats: labels.long(); for fractional ranks use"
+                " OrdinalTarget.from_rank, for several annotators OrdinalTarget.from_votes",
             )
         labels = labels.long()
         _check_range(labels, num_ranks, "label")

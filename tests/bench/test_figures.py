@@ -60,7 +60,7 @@ def test_all_groups_share_one_map(tmp_path, groups, quick):
 def test_a_map_names_ranks_as_the_data_do(tmp_path, groups, quick, monkeypatch):
     told = []
     monkeypatch.setattr(
-        "dismix.mixing.showing.headed_grid",
+        "dismix.show.headed_grid.headed_grid",
         lambda rows, captions, headers: told.extend(captions) or Image.new("L", (9, 9)),
     )
     network = create_backbone("tiny", weights=None)

@@ -4,8 +4,9 @@ import pytest
 
 from dismix.atomic import disk_is_full
 from dismix.bench.clock import Clock
-from dismix.bench.durations import Durations, in_words
+from dismix.bench.durations import Durations, expected_seconds, in_words
 from dismix.bench.folder import BenchFolder
+from dismix.bench.specs import GeneratorSpec, RunSpec, Study
 from dismix.errors import DisMixError
 
 
@@ -69,12 +70,28 @@ def test_durations_come_from_the_most_alike_runs():
     assert in_words(3 * 3600) == "3.0 h"
 
 
+def test_a_generator_to_come_is_not_reckoned_twice(tmp_path):
+    # Once with the runs that measured others like it, and once as a generator to be trained.
+    bench, factors = BenchFolder(tmp_path), {"data": "a", "ablation": "full"}
+    runs = [
+        RunSpec(name, "generator", "p", factors, {}, {}, "k", f"g{name}", 0, 0) for name in "01"
+    ]
+    built = {name: GeneratorSpec(f"g{name}", "k", {}, {}, images=270 * 70) for name in "01"}
+    study = Study("p", "", tuple(runs), {spec.id: spec for spec in built.values()}, {})
+    bench.write_record({"id": "0", "kind": "generator", "status": "done", "wall_s": 110.0,
+                        "generator_s": 100.0})  # fmt: skip
+    assert expected_seconds(study, bench, {}, [runs[1]]) == (10.0, 100.0)
+
+
 def test_a_place_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     bench = BenchFolder(tmp_path / "file")
-    with pytest.raises(DisMixError, match="cannot be written"), bench.lock("x"):
+    with (
+        pytest.raises(DisMixError, match=r"cannot write here \(Not a directory\); choose another"),
+        bench.lock("x"),
+    ):
         pass
-    with pytest.raises(DisMixError, match="choose another --output"), bench.try_lock("x"):
+    with pytest.raises(DisMixError, match="choose another output path"), bench.try_lock("x"):
         pass
 
 

@@ -1,5 +1,5 @@
-from dismix.bench.grid import cells, factors, matches, sections
-from dismix.bench.plan import make_plan, read_plan
+from dismix.bench.grid import cells, chosen_data, factors, matches, sections
+from dismix.bench.plan import change_plan, make_plan, read_plan
 from dismix.bench.plan_checks import DEFAULTS
 
 
@@ -24,6 +24,16 @@ def test_skipped_cells_are_left_out():
     assert [(c["mixer"], c["p"]) for c in cells(plan, ["a"])] == [
         ("none", 0.5), ("mixup", 0.3), ("mixup", 0.5)
     ]  # fmt: skip
+
+
+def test_data_sets_are_a_factor_of_each_block():
+    plan = make_plan({"factors": [{"data": "KOA", "mixer": ["mixup"]}, {"seed": [0]}]}, "p")
+    found = cells(plan, ["idrid", "koa"])
+    assert [(c["data"], c["mixer"]) for c in found] == [
+        ("koa", "mixup"), ("idrid", "none"), ("koa", "none")
+    ]  # fmt: skip
+    assert chosen_data(plan) is None
+    assert chosen_data(change_plan(plan, {"data": "koa, 1.50"})) == ("koa", "1.50")
 
 
 def test_overrides_hold_where_they_say_and_merge_deeply():

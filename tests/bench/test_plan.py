@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from dismix.bench.plan import PLANS, change_plan, list_plans, make_plan, read_plan
+from dismix.bench.plan import PLANS, change_plan, list_plans, make_plan, plan_name, read_plan
 from dismix.errors import DisMixError
 
 WANTED = {
@@ -58,6 +58,15 @@ def test_plans_survive_a_trip_through_json(tmp_path):
         ("factors: {seed: 0}\ncost: {mixers: 3}", ("cost.mixers", "no mapping")),
         ("factors: {seed: 0}\ncost: {mixers: {mixup: no}}", ("cost.mixers.mixup",)),
         ("factors: {seed: 0}\nphantoms: {knee: 3}", ("phantoms.knee", "no mapping")),
+        ("factors: []", ("no factors",)),
+        ("factors: {seed: 0}\nskip: [{}]", ("column 'skip'", "leaves out every run")),
+        ("factors: {grader: null}", ("column 'grader'", "None is no name")),
+        ("factors: {policies: [[]]}", ("column 'policies'", "'' is no name")),
+        ("factors: {seed: 0}\npreset: []", ("column 'preset'", "[] is no name")),
+        ("factors: {seed: 0}\ngenerator: {arch: }", ("generator.arch", "None is no name")),
+        ("factors: {seed: 0}\nvotes: {mode: }", ("votes.mode", "None is no name")),
+        ("factors: {seed: 0}\nsettings: {}\nsettings: {}", ("row 3", "'settings' is there twice")),
+        ("factors: {seed: 0}\nsettings:\n  lr: 1\n  lr: 2\n", ("row 4", "'lr' is there twice")),
     ],
 )
 def test_mistakes_are_one_line_with_place_and_cure(tmp_path, text, parts):
@@ -146,6 +155,28 @@ def test_values_that_are_no_numbers_are_one_line(change, value):
     assert "\n" not in said
     assert f"column '{change}'" in said
     assert "is not allowed; give " in said
+
+
+@pytest.mark.parametrize("name", ["mine.YAML", "mine"])
+def test_reports_call_a_plan_as_runs_do(tmp_path, name):
+    file = tmp_path / name
+    file.write_text("factors: {seed: 0}")
+    assert plan_name(file) == read_plan(file).name == "mine"
+
+
+def test_a_json_plan_has_each_name_once(tmp_path):
+    file = tmp_path / "p.json"
+    file.write_text('{"factors": {"seed": 0, "seed": [1, 2]}}')
+    with pytest.raises(DisMixError, match=r"p\.json: 'seed' is there twice; join them"):
+        read_plan(file)
+
+
+def test_a_value_has_one_spelling():
+    # Ids of runs and names of tables are made of it.
+    content = {"factors": {"variability": [30.0, "own"], "fold": ["02/5", "none"], "seed": [1.0]}}
+    found = make_plan(content, "p").factors[0]
+    assert repr(found) == repr({"variability": (30, "own"), "fold": ("2/5", "none"), "seed": (1,)})
+    assert make_plan({**content, "generator": {"arch": 5}}, "p").generator == {"arch": "5"}
 
 
 def test_numbers_of_sections_keep_their_kind():

@@ -181,6 +181,15 @@ def test_summary_names_winners_losers_and_what_is_missing(tmp_path):
     assert (summary.tiles[0].figure, summary.tiles[1].figure) == ("5 of 6", "6 of 6")
 
 
+def test_a_mixer_that_was_run_in_some_settings_is_no_rival_in_the_others(tmp_path):
+    lab = Lab(tmp_path)
+    for grader in ("ce", "cloc"):
+        for mixer in ("mixup", "cutmix", "dismix")[grader == "ce" :]:
+            lab.grader("knee", grader, mixer, 0)
+    wins = dict(summarise(read_study(tmp_path)).paragraphs)["Who wins"][0]
+    assert wins.startswith("DisMix has the best accuracy among 2 to 3 mixers in ")
+
+
 def test_graders_that_were_not_run_are_named(tmp_path):
     lab = Lab(tmp_path)
     for mixer in ALL:
@@ -214,10 +223,12 @@ def test_a_study_under_one_condition_is_its_own_main_table(tmp_path):
 
 
 def test_only_generators_or_only_failures(tmp_path):
-    Lab(tmp_path / "g").generator("koa", "full", 0.6, 0.3)
+    # As runs of generators have it: factors without a say are None.
+    Lab(tmp_path / "g").generator("koa", "full", 0.6, 0.3, grader=None, mixer=None)
     Lab(tmp_path / "f").failed("koa", "cloc", "dismix", 0, "OSError: full")
     for name in ("g", "f"):
         read(write_report(tmp_path / name))
+    assert "NONE" not in (tmp_path / "g" / "report.md").read_text(encoding="utf-8")
     assert "OSError: full" in (tmp_path / "f" / "report.html").read_text(encoding="utf-8")
 
 

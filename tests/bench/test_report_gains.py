@@ -40,6 +40,7 @@ def test_gains_are_of_the_seeds_that_both_have(lab, metric):
     assert found["mixup"].error == pytest.approx(stdev(wanted) / sqrt(3))
     assert (found["mixup"].repeats, found["none"].repeats) == (3, 1)
     assert found["none"].error is None
+    assert {*found["mixup"].ids} == {runs[s] for runs in (ours, theirs) for s in (1, 2, 5)}
 
 
 def places(text):
@@ -100,6 +101,7 @@ def test_the_report_shows_gains_and_a_table_of_them(lab):
     for row in table.rows:
         assert " ± " in row[4].text
         assert row[4].text in text
+        assert len(row[4].ids) == len(row[5].ids) == 6
 
 
 def test_one_mixer_alone_has_no_gains(lab):

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from dismix.bench.derive import content_digest
 from dismix.bench.folder import BenchFolder
 from dismix.bench.generator_specs import from_nothing
-from dismix.bench.plan import change_plan, read_plan
+from dismix.bench.plan import change_plan, make_plan, read_plan
 from dismix.bench.resolve import _pathless, backbone_weights, resolve
 from dismix.bench.runner import run_study
 from dismix.bench.specs import GeneratorSpec
@@ -51,6 +51,64 @@ def test_ids_do_not_depend_on_paths_plans_names_or_the_folder(graded, tmp_path):
     assert {*ids(first)} < {*ids(main)}
     assert all(len(name) == 16 and int(name, 16) >= 0 for name in ids(first))
     assert str(tmp_path) not in str([run.config for run in first.runs])
+
+
+def test_some_of_the_data_sets_may_be_chosen(graded, tmp_path):
+    plan, bench = change_plan(read_plan("boundary"), SMALL), BenchFolder(tmp_path / "bench")
+    some = change_plan(plan, {"data": "Mine"})
+    # What is not chosen is not even read.
+    study = resolve(some, bench, {"mine": graded, "other": tmp_path / "absent"})
+    assert {run.factors["data"] for run in study.runs} == {"mine"}
+    assert ids(study) == ids(resolve(plan, bench, {"mine": graded}))
+    both = {"mine": graded, "other": graded}
+    resolve(some, bench, both, {"other": tmp_path / "no_run"})
+    with pytest.raises(DisMixError, match=r"no data set 'mien'; did you mean 'mine'\?, or add"):
+        resolve(change_plan(plan, {"data": "mien"}), bench, both)
+    unread = resolve(change_plan(plan, {"data": "koa"}), bench)
+    assert (unread.runs, unread.absent) == ((), ("koa",))
+
+
+def test_derived_data_are_made_again_when_the_images_that_they_name_have_changed(graded, tmp_path):
+    plan, bench = change_plan(read_plan("boundary"), SMALL), BenchFolder(tmp_path / "bench")
+    for name in ("first", "copy"):
+        shutil.copytree(graded, tmp_path / name)
+    wanted = resolve(plan, bench, {"a": tmp_path / "first"})
+    images = read_manifest(tmp_path / "first").image_paths
+    images[0].write_bytes(images[1].read_bytes())
+    found = resolve(plan, bench, {"a": tmp_path / "copy"})
+    assert ids(found) == ids(wanted)
+    for key, data in found.data.items():
+        kept = read_manifest(bench.manifest_dir(key))
+        assert content_digest(kept) == data.content
+        assert not any(path.is_relative_to(tmp_path / "first") for path in kept.image_paths)
+
+
+def test_whole_numbers_of_mixers_are_the_same_run_however_they_are_written(graded, tmp_path):
+    plan = change_plan(read_plan("smoke"), SMALL)
+    first, other = (
+        resolve(
+            change_plan(plan, {"mixers.dismix.pool": text}), BenchFolder(tmp_path), {"a": graded}
+        )
+        for text in ("16", "16.0")
+    )
+    assert ids(first) == ids(other)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "words"),
+    [
+        ("grader", {"overrides": [{"when": {"grader": "clo"}, "settings": {"epochs": 3}}]},
+         r"column 'overrides': unknown grader 'clo'; did you mean 'cloc'"),
+        ("grader", {"skip": [{"grader": ["CE"]}]}, r"column 'skip': unknown grader 'CE'"),
+        ("grader", {"skip": [{"mixer": "none"}]}, r"column 'skip': leaves out all of its runs"),
+        ("overhead", {"settings": {"steps": 0}}, r"column 'steps': 0 is not allowed"),
+        ("overhead", {"settings": {"rounds": "x"}}, r"column 'rounds': 'x' is not allowed"),
+    ],
+)  # fmt: skip
+def test_mistakes_of_a_plan_that_need_more_than_its_file(graded, tmp_path, kind, changes, words):
+    plan = make_plan({"kind": kind, "factors": {"grader": "ce"}, **changes}, "p")
+    with pytest.raises(DisMixError, match=rf"^p, {words}"):
+        resolve(plan, BenchFolder(tmp_path), {"a": graded})
 
 
 @pytest.mark.parametrize("command", ["plan", "status"])

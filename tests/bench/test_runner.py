@@ -1,5 +1,6 @@
 import json
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from tests.bench.study import lasting, tiny_plan, tiny_study
 import dismix
 from dismix.bench.artifacts import refuse_leak
 from dismix.bench.folder import BenchFolder
+from dismix.bench.overhead_runs import _Steps
 from dismix.bench.resolve import resolve
 from dismix.bench.runner import _jobs, note_plan, run_study
 from dismix.bench.sources import FULL, TRAINING, Derivations
@@ -22,6 +24,7 @@ from dismix.generator.judge import Judge
 from dismix.generator.trained_on import FILE as TRAINED_ON
 from dismix.generator.trained_on import write_trained_on
 from dismix.graders.metrics import SCALARS, grade_metrics
+from dismix.mixing.dismix import DisMix
 from dismix.mixing.latents import FOLDER, LatentStore
 
 FIELDS = {
@@ -474,6 +477,42 @@ def test_overhead_is_measured_beside_training_without_mixing(smoke, tmp_path):
         metrics = bench.record(run.id)["metrics"]
         assert metrics["ms_per_step"] > 0
         assert metrics["overhead_percent"] > -100
+
+
+def test_what_a_pool_decodes_is_paid_for_by_the_steps_that_mix(smoke, tmp_path, monkeypatch):
+    _, done = smoke
+    shutil.copytree(done.root / "generators", tmp_path / "generators")
+    windows, blocks, begun, left = [], [], [], []
+    seconds, block = _Steps.seconds, DisMix.pool_block
+
+    def timed(self, mixer, steps):
+        windows.append((mixer is not None, steps))
+        left.append(len(begun) - len(blocks))
+        return seconds(self, mixer, steps)
+
+    def slow(self, *place):
+        begun.append(place)
+        made = block(self, *place)
+        time.sleep(0.2)
+        blocks.append(len(windows) - 1)
+        return made
+
+    monkeypatch.setattr(_Steps, "seconds", timed)
+    monkeypatch.setattr(DisMix, "pool_block", slow)
+    study, bench = tiny_study(
+        tmp_path, kind="overhead", settings={**tiny_plan().settings, "steps": 1, "rounds": 3},
+        factors={"grader": ["ce"], "mixer": ["dismix"]},
+    )  # fmt: skip
+    found = run_study(study, bench, cpu=True)
+    assert found.done == 1, found.errors
+    # 16 mixes are used twice by batches of 16 at p = 0.5: a block lasts four steps.
+    assert windows == [(False, 3), (True, 3)] + 3 * [(False, 1), (True, 4)]
+    assert all(windows[place][0] for place in blocks)
+    assert not any(left)
+    # Two to begin with, and one more in each turn.
+    assert len(blocks) >= 4
+    record = bench.record(study.runs[0].id)
+    assert record["images_seen"] == 3 * (1 + 4) * 16
 
 
 def test_a_plan_asked_anew_keeps_what_it_had_finished(tmp_path):

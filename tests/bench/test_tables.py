@@ -240,6 +240,16 @@ def test_bad_records_are_named(lab):
             read_records(lab.folder)
 
 
+def test_records_whose_parts_do_not_fit_are_named(lab):
+    path = lab.folder / "records" / f"{lab.grader('koa', 'cloc', 'none', 0)}.json"
+    whole = json.loads(path.read_text())
+    short = {**whole["predictions"], "label": [0]}
+    for changes in ({"id": "0" * 16}, {"metrics": [1]}, {"predictions": short}):
+        path.write_text(json.dumps({**whole, **changes}))
+        with pytest.raises(DisMixError, match=rf"{path.name}: not a record of a run"):
+            read_records(lab.folder)
+
+
 def _run(accuracy_of, folder, data="d", seeds=1):
     """Write runs whose decisions are known: accuracy_of[mixer] right of ten."""
     lab = Lab(folder)
@@ -288,6 +298,12 @@ def test_seeds_are_paired_by_number(tmp_path):
     assert [c.text for c in table.rows[0][2:6]] == ["Mixup", "6", "+30.00", "6 / 0 / 0"]
     assert table.rows[0][6].value == 2**-6
     assert seed_table(_run({"dismix": 8, "mixup": 5}, tmp_path / "few", seeds=3), MAE) is None
+    # The gain leads to the runs that it was computed from, and to no others.
+    alone = Lab(tmp_path).grader("d", "cloc", "dismix", 6)
+    study = read_study(tmp_path)
+    assert [c.text for c in seed_table(study, ACCURACY).rows[0][2:4]] == ["Mixup", "6"]
+    paired = {record.id for record in study.records} - {alone}
+    assert {*seed_table(study, ACCURACY).rows[0][4].ids} == paired
 
 
 def test_overhead_is_measured_or_taken_from_wall_times(tmp_path):

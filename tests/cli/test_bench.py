@@ -7,6 +7,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from dismix.bench.runner import Summary
 from dismix.cli.app import app
 from dismix.cli.options import pairs
 from dismix.errors import DisMixError
@@ -89,6 +90,21 @@ def test_progress_names_the_run_and_the_time_left(tmp_path):
     assert lines[0].startswith("benchmark | run 1 of 2: knee ce none seed 0, about ")
     assert lines[0].endswith(" left")
     assert said[-1][1:] == (2, 2)
+
+
+@pytest.mark.parametrize("cpu", [False, True])
+def test_runs_reckon_with_the_rates_of_this_machine(tmp_path, monkeypatch, cpu):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    costs = []
+    monkeypatch.setattr(
+        "dismix.bench.runner.run_study", lambda *_, cost, **__: costs.append(cost) or Summary()
+    )
+    content = json.loads(call("plan", "smoke", "--json").stdout)
+    content["cost"] = {"images_per_s": 2200, "hardware": "one H200"}
+    (tmp_path / "mine.yaml").write_text(json.dumps(content))
+    words = ["run", tmp_path / "mine.yaml", "-o", tmp_path / "bench", *FEW, "-q"]
+    assert call(*words, *["--cpu"] * cpu).exit_code == 0
+    assert costs[0]["hardware"] == ("one CPU core" if cpu else "one H200")
 
 
 def test_plans_are_listed_and_printed_as_json():

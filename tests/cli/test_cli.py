@@ -272,7 +272,24 @@ def test_doctor_says_how_to_get_what_is_missing(dismix, monkeypatch, tmp_path):
     assert "$DISMIX_WEIGHTS" in entries["weights", "vq-f8"]["remark"]
     missing = [e for e in entries.values() if e["kind"] == "extra" and not e["found"]]
     assert all("pip install 'dismix[" in e["remark"] for e in missing)
-    assert dismix("doctor")[0] == 0
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = dismix("doctor")
+    assert code == 0
+    # Files have to be called so.
+    assert all(name in out for kind, name in entries if kind == "weights")
+    assert "…" not in out
+
+
+def test_doctor_reports_without_a_torch_that_loads():
+    code = (
+        "import sys\nsys.modules['torch'] = None\nsys.argv = ['dismix', 'doctor', '--json']\n"
+        "from dismix.cli import main\nmain()\n"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (told.returncode, told.stderr) == (0, "")
+    entries = {(e["kind"], e["name"]): e for e in json.loads(told.stdout)}
+    assert "torch does not load" in entries["device", "any"]["remark"]
+    assert ("extra", "ray") in entries
 
 
 @pytest.mark.parametrize(
@@ -539,6 +556,8 @@ def test_simulated_annotators_flip_grades_as_the_user_calls_them(dismix, tmp_pat
     ("arguments", "message"),
     [
         (("train", "x"), "write dismix generator train or dismix grader train"),
+        (("agreement", "x"), "write dismix data annotators agreement"),
+        (("annotators", "simulate"), "write dismix data annotators"),
         (("data", "import", "s.xlsx", "-o", "m.csv"), "s.xlsx: is a spreadsheet; save it as CSV"),
         (("data", "import", "names.csv", "-o", "m.csv"), "from low to high with --ranks"),
         (("data", "import", "t.csv", "-o", "m.csv"), "--image COLUMN; choose one of file, grade"),
@@ -550,6 +569,11 @@ def test_simulated_annotators_flip_grades_as_the_user_calls_them(dismix, tmp_pat
          "--mix-set: no mixer is chosen"),
         (("grader", "train", "x", "-o", "r", "--batch-size", "8", "--set", "batch_size=4"),
          "--set: 'batch_size' is given by --batch-size too; give it once"),
+        (("grader", "train", "x", "-o", "r", "--at-once", "2"),
+         "--at-once: a single seed is trained; add --seeds"),
+        (("mix", "write", "x", "-n", "2", "-o", "r", "--detail-with", "rank"),
+         "--detail-with: no detail is given back; add --detail"),
+        (("study", "x", "-o", "r", "--plan", "--json"), "--json: --plan is a line of text; leave"),
         (("generator", "train", "x", "-o", "r", "--epochs", "2", "--set", "epochs=3"),
          "--set: 'epochs' is given by --epochs too"),
         (("generator", "evaluate", "x", "-o", "."), "is a folder; name a file, .json"),

@@ -1,5 +1,6 @@
 """Each lever does what it says."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ from tests.generator.toy import toy_recipe, toy_split, toy_training
 from torch import Tensor, nn
 
 from dismix.errors import DisMixError
-from dismix.generator.guide import Guide
+from dismix.generator.codes import Codes
+from dismix.generator.guide import Guide, match_colour
 from dismix.generator.step_draws import draw_step, with_gains
 from dismix.generator.terms import TERMS
 from dismix.generator.training import Training
@@ -102,6 +104,24 @@ def test_confusion_is_least_for_a_blind_adversary() -> None:
     assert _step(training, reversal=0.0)[0]["rank_nonordinal"] == 0
 
 
+@pytest.mark.parametrize("strength", [0.0, 0.5, 1.0])
+def test_the_papers_adversary_turns_what_the_encoder_learns(strength: float) -> None:
+    training = _only("rank_nonordinal", adversary="reversal")
+    model, split, rows = training.model, toy_split(), torch.arange(8)
+    reader, images = model.nonordinal_classifier, split.images(rows, "cpu")
+    levels = split.target[rows].levels
+    learned = [model.quant_conv.weight, next(reader.parameters())]
+    plain = nn.functional.binary_cross_entropy_with_logits(
+        reader(model.encode(images).nonordinal), levels
+    )
+    features, weights = torch.autograd.grad(plain, learned)
+    assert features.abs().sum() > 0
+    loss = _step(training, reversal=torch.tensor(strength))[0]["loss"]
+    found = torch.autograd.grad(loss, learned)
+    torch.testing.assert_close(found[0], -strength * features)
+    torch.testing.assert_close(found[1], weights)
+
+
 def test_no_adversary_without_reversal() -> None:
     assert len(toy_training(toy_recipe(reversal=0)).critics.adversaries) == 0
     assert len(toy_training(toy_recipe(adversary="reversal")).critics.adversaries) == 0
@@ -143,6 +163,66 @@ def test_mix_share_mixes_the_last_images() -> None:
     levels = toy_split().target[torch.arange(8)].levels
     assert torch.equal(shown[-2:], levels[-2:])
     assert len(fakes) == len(shown)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_pictures_of_a_step_by_hand(share: float) -> None:
+    training = toy_training(
+        toy_recipe(mix=1.0, mix_realism=1.0, mix_share=share, control_share=share)
+    )
+    model, split, rows = training.model, toy_split(), torch.arange(8)
+    draws = draw_step(model, 8, torch.Generator().manual_seed(3))
+    images, levels = split.images(rows, "cpu"), split.target[rows].levels
+    _, (fakes, shown, _) = training.objective(images, levels, draws, 1.0, 1.0)
+    latents, count = model.latents(images), round(8 * share)
+    ordinal, nonordinal = model.quantized(latents, levels, draws.uncond)
+    assert len(fakes) == 8 + 2 * count
+    wanted = [Codes(ordinal.codes, nonordinal.codes)]
+    asked = [levels]
+    for i in range(count):
+        rank = float(draws.asked[i])
+        asked.append(torch.tensor([[min(max(rank - k, 0.0), 1.0) for k in range(2)]]))
+        z = model.quantized_ordinal(latents.ordinal[i : i + 1], asked[-1])
+        wanted.append(Codes(z.codes, nonordinal.codes[i : i + 1]))
+    assert 0 < (draws.lam == 0).sum() < 8, "swaps and others"
+    for i in range(8 - count, 8):
+        other, lam = (i - draws.shift) % 8, float(draws.lam[i])
+        look = lam * nonordinal.codes[i] + (1 - lam) * nonordinal.codes[other]
+        wanted.append(Codes(ordinal.codes[i : i + 1], look[None]))
+        asked.append(levels[i : i + 1])
+    torch.testing.assert_close(fakes, model.decode(Codes.cat(wanted)), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(shown, torch.cat(asked))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("matched", [True, False])
+def test_ranks_of_a_step_are_read_by_hand(matched: bool) -> None:
+    training = toy_training(
+        toy_recipe(rank_fake=1.0, match_colour=matched, control_share=0.5, rank_unlabelled=1.0)
+    )
+    model, split, rows = training.model, toy_split(), torch.arange(8)
+    judge, draws = training.critics.discriminator, draw_step(model, 8, torch.Generator())
+    # Untrained, it would hardly tell pictures apart.
+    judge.rank_head.weight.mul_(100)
+    images, levels = split.images(rows, "cpu"), split.target[rows].levels
+    parts, (fakes, shown, _) = training.objective(images, levels, draws, 1.0, 1.0)
+    z = model.latents(images).ordinal
+    told, blind = model.quantized_ordinal(z, levels, draws.uncond), model.quantized_ordinal(z)
+    again = match_colour(fakes[8:], images[:4]) if matched else fakes[8:]
+    wanted = {
+        "rank_ordinal": _entropy(model.ordinal_classifier(told.codes), levels),
+        "rank_unlabelled": _entropy(model.ordinal_classifier(blind.codes), levels),
+        "rank_predicted": _entropy(model.quantize_ordinal.condition.predicted_logits(z), levels),
+        "quantize_ordinal": 0.5 * float(told.loss + blind.loss),
+        "rank_fake": _entropy(judge(fakes[:8]).rank_logits, levels),
+        "control": _entropy(judge(again).rank_logits, shown[8:]),
+    }
+    for name, value in wanted.items():
+        assert float(parts[name]) == pytest.approx(value, rel=1e-3), name
+    other = match_colour(fakes[8:], images[:4]) if not matched else fakes[8:]
+    assert abs(_entropy(judge(other).rank_logits, shown[8:]) / wanted["control"] - 1) > 0.01
+    assert len({round(value, 4) for value in wanted.values()}) == len(wanted)
 
 
 def test_what_the_guide_sees_is_matched() -> None:
@@ -207,6 +287,37 @@ def test_a_conditional_discriminator_looks_at_levels() -> None:
         judge = toy_training(toy_recipe(conditional=conditional)).critics.discriminator
         same = torch.equal(judge(images, levels).realism, judge(images, 1 - levels).realism)
         assert same is not conditional
+
+
+def _entropy(logits: Tensor, levels: Tensor) -> float:
+    """Binary cross-entropy, one number at a time."""
+    chances = logits.sigmoid()
+    each = [
+        -s * math.log(p) - (1 - s) * math.log(1 - p)
+        for p, s in zip(chances.flatten().tolist(), levels.flatten().tolist(), strict=True)
+    ]
+    return sum(each) / len(each)
+
+
+@torch.no_grad()
+def test_critics_read_real_ranks_and_judge_pictures_for_what_they_should_show() -> None:
+    training = toy_training(toy_recipe(conditional=True))
+    critics, size = training.critics.eval(), training.model.latent_size
+    rng = torch.Generator().manual_seed(0)
+    images, levels = torch.rand(4, 1, 32, 32, generator=rng), torch.rand(4, 2, generator=rng)
+    fakes, asked = torch.rand(6, 1, 32, 32, generator=rng), torch.rand(6, 2, generator=rng)
+    codes = torch.randn(4, training.model.config.code_dim, size, size, generator=rng)
+    parts = critics(images, levels, fakes, asked, codes)
+    real, made = critics.discriminator(images, levels), critics.discriminator(fakes, asked)
+    wanted = {
+        "critic_realism": ((real.realism - 1) ** 2).mean() + (made.realism**2).mean(),
+        "critic_rank": _entropy(real.rank_logits, levels),
+        "critic_adversary": sum(_entropy(read(codes), levels) for read in critics.adversaries)
+        / len(critics.adversaries),
+    }
+    for name, value in wanted.items():
+        assert float(parts[name]) == pytest.approx(float(value), rel=1e-4), name
+    assert float(parts["loss"]) == pytest.approx(sum(map(float, wanted.values())), rel=1e-4)
 
 
 def test_the_guide_is_not_trained(tmp_path: Path) -> None:

@@ -40,6 +40,15 @@ def test_they_read_what_is_there_and_nothing_else(kind: str) -> None:
     assert abs(probe(0.0).balanced - 1 / 3) < 0.15
 
 
+@pytest.mark.parametrize("rank", [0, 2])
+def test_what_is_scored_has_no_say_in_the_scale(rank: int) -> None:
+    """Images of one rank alone would have none of it left by a mean of their own."""
+    held_out = np.full(60, rank)
+    pair = codes(FIT, 1.0, 0), FIT, codes(held_out, 1.0, 1), held_out
+    assert linear_probe(*pair).accuracy > 0.8
+    assert conv_probe(*pair, num_ranks=3, epochs=8).accuracy > 0.8
+
+
 def test_the_convolutional_one_sees_what_a_linear_one_cannot() -> None:
     # The rank is the sign pattern's parity: no linear function of the codes.
     def parity(ranks: np.ndarray, seed: int) -> torch.Tensor:

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -116,6 +118,20 @@ def test_masked_samples_equal_those_without_a_label(null_label: str) -> None:
     torch.testing.assert_close(mixed.query[~mask], given.query[~mask])
     assert not torch.allclose(free.query, given.query)
     assert torch.equal(free.query, z) == (null_label == "none")
+
+
+@pytest.mark.parametrize("rank_only", [False, True])
+@torch.no_grad()
+def test_a_predicted_label_conditions_as_a_given_one(rank_only: bool) -> None:
+    gate = ordinal(null_label="predicted", rank_only=rank_only).condition
+    z = torch.randn(3, 4, 5, 5, generator=rng())
+    levels = torch.zeros(3, 4)
+    for image in range(3):
+        mean = [float(z[image, channel].mean()) for channel in range(4)]
+        for k in range(4):
+            logit = float(gate.predict.weight[k] @ torch.tensor(mean) + gate.predict.bias[k])
+            levels[image, k] = 1 / (1 + math.exp(-logit))
+    torch.testing.assert_close(gate(z), gate(z, levels))
 
 
 def test_learned_null_label_keeps_the_gates_scale() -> None:

@@ -196,6 +196,34 @@ def test_polishing_starts_the_learning_rate_once_more() -> None:
     ]  # fmt: skip
 
 
+def test_weights_are_averaged_over_the_steps() -> None:
+    training, split = toy_training(toy_recipe(ema=0.6)), toy_split(8)
+    steps = Steps(training, make_accelerator(cpu=True))
+    slow = {name: p.detach().clone() for name, p in training.model.named_parameters()}
+    first = {name: p.clone() for name, p in slow.items()}
+    images, levels = split.images(torch.arange(8), "cpu"), split.target.levels
+    for step in range(4):
+        steps(images, levels, 0, step, 0.1)
+        decay = min(0.6, (1 + step) / (10 + step))
+        for name, p in training.model.named_parameters():
+            slow[name] = decay * slow[name] + (1 - decay) * p.detach()
+    assert training.average.updates == 4
+    for name, mean in training.average.tensors.items():
+        torch.testing.assert_close(mean, slow[name])
+    assert any(not torch.equal(slow[name], first[name]) for name in slow)
+
+
+def test_the_discriminator_joins_some_time_after_the_plain_epochs() -> None:
+    training = toy_training(toy_recipe(epochs=8, plain=0.5, discriminator_start=0.25))
+    steps, split = Steps(training, make_accelerator(cpu=True)), toy_split(8)
+    images, levels = split.images(torch.arange(8), "cpu"), split.target.levels
+    joined = [
+        float(steps.prepare(images, levels, int(8 * share), 0, share).realism)
+        for share in (0.0, 0.3, 0.5, 0.7, 0.75, 0.9)
+    ]
+    assert joined == [0, 0, 0, 0, 1, 1]
+
+
 def test_a_batch_that_processes_cannot_share(tmp_path: Path) -> None:
     class Three:
         num_processes = 3
@@ -218,3 +246,10 @@ def test_learning_rate_follows_the_schedule() -> None:
     assert rates[0] < rates[1] < rates[2] == pytest.approx(0.2)
     assert rates[3] == pytest.approx(0.2 * 0.5 * (1 + math.cos(math.pi * 0.5)))
     assert rates[4] == pytest.approx(0.0, abs=1e-9)
+    # Readers of codes that settle go on at their own rate.
+    optimizers = toy_training(recipe).optimizers
+    for optimizer in optimizers.values():
+        set_lr(optimizer, recipe, 0.55)
+    critic, reader = (group["lr"] for group in optimizers["critics"].param_groups)
+    assert critic == pytest.approx(recipe.lr_critic * rates[3] / 0.2)
+    assert reader == recipe.lr_adversary

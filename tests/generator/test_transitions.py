@@ -60,8 +60,9 @@ def test_only_the_named_branch_moves(model: Generator, branch: str) -> None:
 
 def test_the_figure_has_four_rows_of_all_steps(model: Generator) -> None:
     figure = draw_transitions(model, split_of([0, 0, 1, 3]), steps=5)
-    # A label, five steps and the originals at both ends; four rows of 32 px.
-    assert figure.size == (150 + 7 * 36 + 4, 4 * 36 + 4)
+    # A label, five steps and the originals at both ends; four rows of 32 px, shown as 128, under
+    # headings.
+    assert figure.size == (150 + 7 * 132 + 4, 22 + 4 * 132 + 4)
 
 
 def test_the_asked_rank_is_shown() -> None:

@@ -129,3 +129,12 @@ def test_margins_go_equally_far_in_few_steps_and_in_many(steps, lr, schedule):
     rates = {group["scale"] for group in optimizer.param_groups}
     assert 1.0 in rates
     assert len(rates) == 2
+
+
+def test_the_contrast_has_its_weight():
+    grader = create_grader("cloc", backbone="tiny", num_ranks=3, seed=0, weight=0.3)
+    images = torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    target = OrdinalTarget.from_labels([0, 0, 1, 1, 2, 2], 3)
+    parts = grader.training_loss(images, target, grader.stages[0])
+    assert parts["contrast"] > 0
+    torch.testing.assert_close(parts["loss"], parts["task"] + 0.3 * parts["contrast"])

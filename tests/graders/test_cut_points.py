@@ -13,7 +13,7 @@ from tests.graders.toy import SMALL, toy_settings, toy_split, train_toy
 from dismix.data.transforms import to_unit
 from dismix.errors import DisMixError
 from dismix.graders.cut_points import COST_OF_A_RANK, LEAST, best_cuts, decide, fit_cuts
-from dismix.graders.evaluation import evaluate
+from dismix.graders.evaluation import evaluate, grade_split
 from dismix.graders.registry import GRADERS, create_grader
 from dismix.graders.saving import load_grader, plain_state, save_grader
 from dismix.graders.settings import choose_settings
@@ -74,6 +74,10 @@ def test_training_fits_them_on_validation_and_keeps_them(tmp_path: Path, method)
     one, other = (load_grader(tmp_path / run / "model.safetensors") for run in "ab")
     assert other.cuts.tolist() == [0.5, 1.5, 2.5]
     assert one.cuts.tolist() != [0.5, 1.5, 2.5]
+    val = toy_split(20, seed=1)
+    torch.testing.assert_close(
+        one.cuts, fit_cuts(grade_split(one, val).rank, val.target.hard, 4), msg="not of validation"
+    )
     # They decide; they do not teach.
     states = [plain_state(grader) for grader in (one, other)]
     assert all(torch.equal(x, states[1][name]) for name, x in states[0].items() if name != "cuts")

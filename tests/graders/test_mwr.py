@@ -201,3 +201,15 @@ def test_reference_survives_state_dict():
         grader.fit_reference([(images, target)])
     other.load_state_dict(grader.state_dict())
     assert torch.equal(other.predict(images).probabilities, grader.predict(images).probabilities)
+
+
+@torch.no_grad()
+def test_the_search_starts_where_the_neighbours_are():
+    grader = create_grader("mwr", backbone="tiny", num_ranks=5, seed=0, neighbours=1).eval()
+    images = torch.rand(10, 3, 16, 16, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    target = OrdinalTarget.from_labels([0, 1, 2, 3, 4] * 2, 5)
+    # Says that every image lies in the middle of its window, so the search stays there.
+    for parameter in grader.loss.regressor.parameters():
+        parameter.zero_()
+    grader.fit_reference([(images, target)])
+    assert grader.predict(images).rank.tolist() == pytest.approx([1.0, 1.0, 2.0, 3.0, 3.0] * 2)

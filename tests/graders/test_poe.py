@@ -102,6 +102,22 @@ def test_large_log_variance_stays_finite_in_half_precision():
     assert torch.isfinite(mean.grad).all()
 
 
+@torch.no_grad()
+def test_grades_are_the_mean_over_draws_of_the_gaussians():
+    grader = create_grader("poe", backbone="tiny", num_ranks=4, seed=0, dim=8, samples=5).eval()
+    # Deviations far from 1, where they are not the variances.
+    grader.norm.running_var.fill_(0.1)
+    images = torch.rand(3, 3, 16, 16, generator=torch.Generator().manual_seed(1)) * 2 - 1
+    given = grader.embed(images)
+    found = grader.predict(images)
+    for row in range(3):
+        own = as_distribution(given, row).base_dist
+        laws = [grader.head(own.mean + own.stddev * noise).softmax(-1) for noise in grader.noise]
+        torch.testing.assert_close(found.probabilities[row], torch.cat(laws).mean(0))
+        harmonic = 1 / (1 / own.variance).mean()
+        torch.testing.assert_close(found.uncertainty[row], harmonic)
+
+
 def test_grades_depend_on_the_image_alone():
     grader = create_grader("poe", num_ranks=4, dim=16, samples=8)
     images = torch.rand(5, 3, 32, 32) * 2 - 1

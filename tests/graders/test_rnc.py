@@ -105,3 +105,15 @@ def test_regression_gives_the_law_around_its_rank():
     assert grades.probabilities.tolist() == [[0.0, 0.0, 0.25, 0.75, 0.0]]
     assert grades.rank.tolist() == [2.75]
     assert grades.label.tolist() == [3]
+
+
+@torch.no_grad()
+def test_the_regression_learns_the_mean_of_the_votes():
+    grader = create_grader("rnc", backbone="tiny", num_ranks=4, seed=0).eval()
+    images = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    said = grader.head(grader.backbone(images)).flatten().tolist()
+    wanted = [1.5, 0.25]
+    loss = grader.training_loss(images, OrdinalTarget.from_rank(wanted, 4), grader.stages[1])
+    assert float(loss["loss"]) == pytest.approx(
+        sum(abs(a - b) for a, b in zip(said, wanted, strict=True)) / 2, rel=1e-5
+    )

@@ -325,8 +325,18 @@ def test_evaluating_on_other_ranks_is_refused(run, tmp_path):
     table = pd.DataFrame({"image": ["00.png", "01.png"], "split": "test", "grade": [0, 2]})
     meta = ManifestMeta(ranks=("green", "yellow", "red"))
     write_manifest(make_manifest(table, meta, tmp_path), tmp_path / "colours.csv")
-    with pytest.warns(UserWarning, match=r"called green, yellow, red.*none, mild, severe"):
+    with pytest.warns(UserWarning, match=r"ranks green, yellow, red.*none, mild, severe; they are"):
         evaluate_run(run, tmp_path / "colours.csv", cpu=True)
+
+
+def test_ranks_from_the_other_end_are_refused(run, tmp_path):
+    table = pd.DataFrame({"image": ["00.png", "01.png"], "split": "test", "grade": [0, 2]})
+    turned = tmp_path / "turned.csv"
+    write_manifest(make_manifest(table, ManifestMeta(ranks=RANKS[::-1]), tmp_path), turned)
+    with pytest.raises(DisMixError, match="give data whose ranks are in the grader's order"):
+        evaluate_run(run, turned, cpu=True)
+    with pytest.raises(DisMixError, match="give data whose ranks are in the grader's order"):
+        predict_manifest(Grader.load(run), read_manifest(turned))
 
 
 def test_images_are_read_as_in_training_whatever_other_data_say(run, manifest):

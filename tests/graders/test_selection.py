@@ -1,16 +1,21 @@
 """Rules that choose checkpoints, settings from text, balanced sampling."""
 
+from dataclasses import replace
+
 import pytest
 import torch
+from tests.graders.toy import toy_settings, toy_split, toy_training
 
 from dismix.errors import DisMixError
 from dismix.graders.averaging import AveragedState
 from dismix.graders.base import Stage
+from dismix.graders.evaluation import evaluate
 from dismix.graders.plan import has_prefix, learning_rate, stage_ends
 from dismix.graders.registry import create_grader
 from dismix.graders.sampling import balanced_rows
 from dismix.graders.selection import MEMORY, Selector
 from dismix.graders.settings import TrainSettings, choose_settings
+from dismix.graders.validation import validate
 from dismix.labels import OrdinalTarget
 
 
@@ -138,3 +143,32 @@ def test_averages_hold_batch_statistics_too():
         assert not layer.training
     assert torch.equal(layer.running_mean, seen)
     assert layer.training
+
+
+def test_what_was_best_stays_what_it_was_while_training_goes_on() -> None:
+    training = toy_training(toy_settings(select="accuracy,loss"))
+    average = AveragedState(training.grader, 0.5)
+    validate(training, average, toy_split(), toy_split(20, seed=1))
+    kept = {
+        rule: {name: tensor.clone() for name, tensor in state.items()}
+        for rule, state in training.best.items()
+    }
+    assert set(kept) == {"accuracy", "loss"}
+    with torch.no_grad():
+        for parameter in training.grader.parameters():
+            parameter.add_(1.0)
+    average.update()
+    for rule, state in training.best.items():
+        assert all(torch.equal(tensor, kept[rule][name]) for name, tensor in state.items())
+
+
+def test_the_loss_of_validation_is_against_the_votes() -> None:
+    grader = create_grader("ce", backbone="tiny", num_ranks=4, seed=0).eval()
+    split = toy_split(6)
+    votes = torch.rand(6, 4, generator=torch.Generator().manual_seed(0))
+    split = replace(split, target=OrdinalTarget.from_probs(votes / votes.sum(1, keepdim=True)))
+    said = grader.predict(split.images(torch.arange(6), "cpu")).probabilities
+    slow = 0.0
+    for law, wanted in zip(said.tolist(), split.target.probs.tolist(), strict=True):
+        slow += sum((sum(law[: k + 1]) - sum(wanted[: k + 1])) ** 2 for k in range(3)) / 6
+    assert evaluate(grader, split)["loss"] == pytest.approx(slow, rel=1e-5)

@@ -49,6 +49,15 @@ def test_a_blended_batch_lies_between_the_images_and_their_mixes(toy_run: Path, 
     assert not torch.equal(made, images)
 
 
+def test_lam_counts_the_share_that_lies_over_the_mix(toy_run: Path) -> None:
+    mix = DisMix.load(toy_run, p=1.0, policies="ordinal_mix", blend=0.9)
+    rows = torch.arange(6)
+    target = OrdinalTarget.from_labels(mix.engine.store.target.hard[rows], 5)
+    _, made, info = mix(batch()[0], target, rows=rows, return_info=True)
+    # Partners are one rank away, so the label leaves the image's own by what is not its own.
+    torch.testing.assert_close((made.rank - target.rank).abs(), 1 - info.lam)
+
+
 def test_without_it_nothing_changes_to_the_bit(toy_run: Path) -> None:
     images, labels = batch()
     made = [

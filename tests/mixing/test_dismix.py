@@ -162,6 +162,20 @@ def test_rows_known_and_unknown_in_one_batch(form, tmp_path):
     torch.testing.assert_close(mixed[same], whole[same], rtol=1e-4, atol=5e-3)
 
 
+@pytest.mark.parametrize("p", [0.3, 0.7])
+def test_stored_anchors_are_the_images_that_are_replaced(toy_run, p):
+    images, target, _rows = batch(toy_run, 12)
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(0))
+    made = []
+    for rows in (None, order):
+        # Asked-for ranks look at z, which is stored in half precision.
+        mix = DisMix.load(toy_run, p=p, seed=3, turn=False, policies=["ordinal_mix", "preserving"])
+        made.append(mix(images[order], target.hard[order], rows=rows))
+        assert 0 < mix.last.mixed.sum() < 12
+    torch.testing.assert_close(made[1][0], made[0][0], rtol=1e-4, atol=5e-3)
+    assert torch.equal(made[1][1], made[0][1])
+
+
 def test_labels_pair_neighbours_and_mix_majorities(toy_run):
     images, target, _rows = batch(toy_run, 30)
     mix = DisMix.load(toy_run, p=1.0)

@@ -64,6 +64,8 @@ def test_the_loop_tells_a_mixer_which_images_these_are(tmp_path):
     views = Keeper()
     trained(tmp_path / "views", views, method="rnc", augment=True, epochs=2)
     assert {augmented for _, _, augmented in views.calls} == {True, False}
+    for images, rows, augmented in views.calls:
+        assert torch.equal(images, split.images(rows - 100, "cpu")) != augmented
     trained(tmp_path / "other", Mixup(4, p=1.0))
 
 

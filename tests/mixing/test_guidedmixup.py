@@ -121,8 +121,11 @@ class Net(nn.Module):
         self.drop = nn.Dropout(0.5)
         self.head = nn.Linear(4, 5)
         self.conv.bias.requires_grad_(False)
+        # Moves in evaluation too, as counters of a user's own may.
+        self.register_buffer("passes", torch.zeros(()))
 
     def forward(self, x):
+        self.passes += 1
         return self.head(self.drop(self.frozen(self.norm(self.conv(x)))).relu().mean((2, 3)))
 
 

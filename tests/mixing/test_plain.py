@@ -119,6 +119,15 @@ def test_works_in_torchvisions_random_choice():
     assert targets.shape == (4, RANKS)
 
 
+def test_one_peak_is_made_of_mixes_alone():
+    votes = torch.tensor([[0.5, 0.0, 0.0, 0.0, 0.5]]).expand(8, 5)
+    mix = Mixup(RANKS, p=0.5, target="unimodal")
+    _, laws, info = mix(constant(8), votes, return_info=True)
+    assert 0 < info.mixed.sum() < 8
+    middle = torch.tensor([0.0, 0.0, 1.0, 0.0, 0.0])
+    torch.testing.assert_close(laws, torch.where(info.mixed[:, None], middle, votes))
+
+
 def test_kept_ratio_of_cutmix():
     mix = CutMix(RANKS, p=1.0, correct_lam=False)
     target = OrdinalTarget.from_labels([0, 1, 2, 3], RANKS)

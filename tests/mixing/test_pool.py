@@ -110,6 +110,9 @@ def test_what_is_served_depends_on_seed_and_place_only() -> None:
     assert place == (1, 7)
     assert served(numbered, 3, [21], position=place) == whole[19:]
     assert served(numbered, 3, [28], position=(0, 12)) == whole[12:]
+    # The place of a pool of larger blocks.
+    assert served(numbered, 3, [21], position=(0, 19)) == whole[19:]
+    assert [n - SIZE for n in whole[12:24]] != whole[:12], "blocks have orders of their own"
 
 
 def test_a_pool_on_disk_serves_the_same_and_leaves_nothing(tmp_path: Path) -> None:

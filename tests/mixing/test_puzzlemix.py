@@ -247,6 +247,29 @@ def test_the_mask_keeps_what_matters():
     assert out.images[0, 0, :, 48:].mean() > 0.9
 
 
+def test_both_images_move_to_where_the_mask_shows_them():
+    g = torch.Generator().manual_seed(0)
+    images, maps = torch.rand(8, 1, 16, 16, generator=g), torch.rand(8, 16, 16, generator=g) ** 4
+    # Every block to the image that it matters more to: what the other has there must move.
+    mix = PuzzleMix(4, p=1.0, blocks=(4,), t_eps=0.02, mean=0.0, std=1.0,
+                    weights={"beta": 0.0, "eta": 0.0, "labels": 2})  # fmt: skip
+    target = OrdinalTarget.from_labels([0, 1, 2, 3] * 2, 4)
+    draws = mix.draw(images, target)
+    made = mix.replay(images, target, draws, mix.access(saliency_fn=lambda x, y: maps))
+    saliency = unit_sum(torch.nn.functional.avg_pool2d(maps, 4)).flatten(1)
+    moves = 0
+    for row, other in zip(draws.rows.tolist(), draws.partner.tolist(), strict=True):
+        mask = made.info.mask[row]
+        blocks = mask[0, ::4, ::4].flatten()
+        pictures = []
+        for image, shown in ((row, blocks > 0), (other, blocks < 1)):
+            source = assign(saliency[image, None], shown[None], 4, 0.02)
+            moves += int((source != torch.arange(16))[0][shown].sum())
+            pictures.append(move_blocks(images[image, None], source, 4)[0])
+        torch.testing.assert_close(made.images[row], mask * pictures[0] + (1 - mask) * pictures[1])
+    assert moves > 20
+
+
 def test_ratio_follows_the_draw():
     g = torch.Generator().manual_seed(0)
     images = torch.rand(64, 1, 32, 32, generator=g)

@@ -14,7 +14,9 @@ from dismix.data.splits import merge_splits
 from dismix.errors import DisMixError
 from dismix.generator.images import load_split
 from dismix.mixing import showing
-from dismix.mixing.showing import LABEL, MARGIN, draw_figure, headed_grid
+from dismix.mixing.showing import draw_figure
+from dismix.show.contact_sheet import LABEL, MARGIN
+from dismix.show.headed_grid import headed_grid
 
 
 @pytest.mark.parametrize("figure", ["policies", "strip", "mixers", "transition"])

@@ -70,6 +70,10 @@ def test_wrong_choices_are_one_line():
         ({"metric": "qwk"}, "no metric of single images"), ({"folds": 1}, "give 2 or more"),
         ({"budget": 5, "epochs": 3}, "either --budget or --epochs"),
         ({"budget": 1}, "--budget: 1 minutes are too few for any study; leave it out: --plan"),
+        # Two points are meant; of 200 every mixer would fall short.
+        ({"metric": "accuracy", "worth": 2}, "--worth: 2 is no gain in accuracy; give a share"),
+        ({"worth": -0.1}, "--worth: -0.1 is no gain in mean error in grades; give 0 or more"),
+        ({"worth": float("nan")}, "nan is no gain"),
         ({"changes": {"grader": "cloc"}}, "'grader' is fixed by a study; use --grader"),
         ({"changes": {"seed": "0,1"}}, "use --repeats"),
         ({"changes": {"fold": "1/5"}}, "use --folds"),

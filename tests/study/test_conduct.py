@@ -39,7 +39,11 @@ def test_one_page_answers(finished):
     for part in ("What mixing gained", "How far the annotators agree", "What the mixes look like",
                  "What it cost", "The rule, fixed beforehand", "not for diagnosis"):  # fmt: skip
         assert part in page, part
-    assert "Trainings were short: graders had" in page
+    assert (
+        "Trainings were short: graders had 1 epochs (usual are 60) and generators had 1 epochs"
+        in page
+    )
+    assert "`" not in page
     assert "It is never narrower than the share of groups that may differ unseen." in page
     # One file: nothing is fetched, nothing runs.
     assert not re.search(r'(src|href)="(?!data:)|<script|<link|url\(', page)
@@ -121,7 +125,9 @@ def test_mixes_are_placed_on_the_scale_that_the_ranks_have():
         pictures=pictures,
     )  # fmt: skip
     assert "from 2 to rank 2.4;" in _card(mix, ["1", "2", "3"], 0.98)
-    assert "from mild to rank 1.4;" in _card(mix, ["none", "mild", "severe"], 0.98)
+    assert "from mild to 40 % of the way from mild to severe;" in _card(
+        mix, ["none", "mild", "severe"], 0.98
+    )
 
 
 def test_what_is_done_is_not_announced_again(finished, tmp_path):
@@ -134,6 +140,21 @@ def test_what_is_done_is_not_announced_again(finished, tmp_path):
     bench.record_path(bench.records()[0]["id"]).unlink()
     left = announce(path, tmp_path / "copy", toy_choices())
     assert re.search(r": about .* in all, 5 of 6 trainings are done$", left)
+
+
+def test_a_study_of_changed_data_says_that_it_begins_anew(finished, tmp_path):
+    path, out, _ = finished
+    shutil.copytree(out, tmp_path / "copy")
+    shutil.copytree(path.parent, tmp_path / "knees")
+    table = pd.read_csv(tmp_path / "knees" / "manifest.csv")
+    table["annotator_1"] = 2 - table["annotator_1"]
+    table.to_csv(tmp_path / "knees" / "manifest.csv", index=False)
+    said = announce(tmp_path / "knees", tmp_path / "copy", toy_choices())
+    assert re.search(
+        r"about \S+ s on .*; 6 earlier trainings in this folder are of other images or settings$",
+        said,
+    )
+    assert "earlier trainings" not in announce(path, tmp_path / "copy", toy_choices())
 
 
 def test_a_finished_study_is_not_measured_again(finished, tmp_path, monkeypatch):
@@ -243,6 +264,46 @@ def test_soft_labels_are_no_votes_in_the_facts(finished, tmp_path):
     facts = " ".join(findings._facts(prepared, prepared.intake.manifest, [FOLD, FOLD]))
     assert "were learned from, by soft labels." in facts
     assert "judged by the largest share of the soft label." in facts
+
+
+def test_facts_say_whose_labels_were_learned(finished, tmp_path):
+    from dismix.study import findings
+
+    path, _, _ = finished
+    prepared = prepare(path, finished[1], toy_choices())
+
+    def fact(manifest):
+        return findings._facts(prepared, manifest, [FOLD, FOLD])[1]
+
+    whole = prepared.intake.manifest
+    # The phantoms' test images have grades, and nobody's votes.
+    assert not whole.has_votes.all()
+    assert "were learned from, by votes and single grades. Held-out" in fact(whole)
+    assert "were learned from, by votes. Held-out" in fact(whole.rows(whole.has_votes))
+    bare = whole.table.drop(columns=[f"annotator_{name}" for name in whole.annotators])
+    assert "were learned from, by single grades. Held-out" in fact(whole.with_table(bare))
+
+
+def test_only_what_was_short_is_called_short(finished):
+    from dismix.study import findings
+
+    path, out, _ = finished
+    prepared = prepare(path, out, toy_choices())
+    budget = dataclasses.replace(prepared.budget, epochs=60)
+    said = findings._notes(dataclasses.replace(prepared, budget=budget), [FOLD])[-1]
+    assert said.startswith("Trainings were short: generators had 1 epochs (usual are ")
+
+
+def test_no_groups_are_claimed_where_the_column_is_empty(finished):
+    from dismix.study import findings
+
+    path, out, _ = finished
+    prepared = prepare(path, out, toy_choices())
+    manifest = prepared.intake.manifest
+    bare = manifest.with_table(manifest.table.assign(group=None))
+    facts = " ".join(findings._facts(prepared, bare, [FOLD, FOLD]))
+    assert "The data name no groups (patients)" in facts
+    assert "folds, then images within them" in facts
 
 
 def test_the_share_without_disagreement_says_of_how_many(tmp_path):
@@ -379,6 +440,29 @@ def test_a_second_command_waits_for_the_first_ones_trial(finished, tmp_path, mon
     monkeypatch.setattr(module, "measured_speed", measured)
     prepare(path, tmp_path / "out", toy_choices())
     assert free == [False]
+
+
+def test_another_plan_in_between_leaves_a_stopped_study_its_lengths(
+    finished, tmp_path, monkeypatch
+):
+    from dismix.study import conduct as module
+
+    path, _, _ = finished
+    rates = iter((1e-3, 2e-3, 4e-3, 8e-3))
+
+    def measured(*_, **__):
+        rate = next(rates)
+        return Speed(rate, rate, rate, 0.0, 0.0, "none")
+
+    monkeypatch.setattr(module, "measured_speed", measured)
+    tight = toy_choices(budget=2.0, repeats=None, epochs=None, generator_epochs=None)
+    first = prepare(path, tmp_path / "out", tight).budget
+    # What an earlier version left behind: the last request alone.
+    kept = json.loads((tmp_path / "out" / "lengths.json").read_text())
+    (tmp_path / "out" / "lengths.json").write_text(json.dumps(kept[0]))
+    other = prepare(path, tmp_path / "out", dataclasses.replace(tight, size=64)).budget
+    assert other != first
+    assert prepare(path, tmp_path / "out", tight).budget == first
 
 
 @pytest.mark.slow

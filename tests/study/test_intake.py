@@ -6,8 +6,9 @@ from PIL import Image
 from tests.study.toy import toy_choices, toy_images
 
 from dismix.data.manifest import read_manifest
+from dismix.data.strata import group_names
 from dismix.errors import DisMixError
-from dismix.study.intake import group_names, take_in
+from dismix.study.intake import take_in
 
 
 def write(folder, rows):
@@ -83,6 +84,15 @@ def test_too_little_is_one_line_with_a_cure(tmp_path):
     assert "give --folds 2 to 4" in refused(path, folds=5)
 
 
+def test_patients_that_leave_nothing_to_choose_a_checkpoint_by_are_told_before_a_trial(tmp_path):
+    path = write(tmp_path, [{"grade": i % 3, "group": f"p{i % 6}"} for i in range(30)])
+    text = refused(path, folds=2)
+    assert "mine.csv: fold 1 of 2 cannot make a validation part: each of the 3 groups" in text
+    assert text.endswith("one to choose the checkpoint by and one to be tested on")
+    path = write(tmp_path, [{"grade": i % 3, "group": f"p{i % 9}"} for i in range(36)])
+    taken(path, folds=2)
+
+
 def test_a_folder_of_another_kind_is_to_be_imported_first(tmp_path):
     write(tmp_path, [{"grade": i % 2} for i in range(4)])
     assert refused(tmp_path).endswith("name a manifest, or make one with `dismix data import`")
@@ -104,6 +114,23 @@ def test_unreadable_images_stop_it_or_are_left_out(tmp_path):
 def test_images_without_a_group_stand_alone(tmp_path):
     path = write(tmp_path, [{"grade": i % 2, "group": "a" if i < 2 else ""} for i in range(20)])
     assert len({*group_names(read_manifest(path))}) == 19
+
+
+def test_a_column_of_groups_that_is_empty_makes_none(tmp_path):
+    rows = [{"grade": 0 if i < 18 else 1 if i < 21 else 2, "group": ""} for i in range(24)]
+    path = write(tmp_path, rows)
+    assert any("'1' comes from 3 images, fewer" in n for n in taken(path, folds=4).notes)
+    assert "24 images are too few for 25 folds" in refused(path, folds=25)
+
+
+def test_equal_files_are_one_image_to_what_is_said_of_rare_grades(tmp_path):
+    path = write(tmp_path, [{"grade": int(i >= 20)} for i in range(24)])
+    for i in (21, 22, 23):
+        (tmp_path / f"{i}.png").write_bytes((tmp_path / "20.png").read_bytes())
+    found = taken(path)
+    # No fold parts them, so the grade is never both learned and tested.
+    assert any("'1' comes from one of the images only" in n for n in found.notes)
+    assert found.groups == 21
 
 
 def test_patients_that_are_no_groups_are_noted(tmp_path):

@@ -76,6 +76,8 @@ def test_words_name_the_uncertainty():
     assert "mean error in grades 0.400 against 0.500 without mixing" in yes.sentences[1]
     assert "better in 1 of 2 folds" in yes.sentences[1]
     assert "weaker" in yes.sentences[2]
+    worse = spell(three("cannot tell", "helps", "hurts"), MAE, 0.03, 300)
+    assert worse.sentences[2].startswith("DisMix against Mixup: −0.080")
     no = spell(three("hurts", "hurts"), MAE, 0.03, 300)
     assert no.headline.startswith("No: mixing makes it worse")
     none = spell(three("no gain", "no gain"), MAE, 0.03, 300)
@@ -85,7 +87,10 @@ def test_words_name_the_uncertainty():
     assert maybe.headline == "Cannot tell with 300 images"
     assert "about 900 images" in maybe.sentences[-1]
     assert "no evidence" in maybe.sentences[1]
-    assert "learned nothing" in spell(three("helps", "helps"), MAE, 0.03, 9, learned=False).headline
+    # Wide intervals of few images are no proof that nothing was learned.
+    nothing = spell(three("helps", "helps"), MAE, 0.03, 9, learned=False)
+    assert nothing.headline == "Cannot tell: no grader is shown to have learned anything"
+    assert "is shown to grade held-out images better" in nothing.sentences[0]
 
 
 def test_numbers_are_written_in_the_metrics_unit():

@@ -112,9 +112,14 @@ def folded(manifest: Manifest, number: int, of: int, seed: int) -> Manifest:
         of: Number of folds.
         seed: Of the dealing.
     """
+    return all_folds(manifest, of, seed)[number - 1]
+
+
+def all_folds(manifest: Manifest, of: int, seed: int) -> list[Manifest]:
+    """Return what `folded` does for each number."""
     others = {name: "train" for name in ("val", "test") if (manifest.table["split"] == name).any()}
     pooled = merge_splits(manifest, others) if others else manifest
-    return k_fold(pooled, of, seed=seed, held_out="test")[number - 1]
+    return k_fold(pooled, of, seed=seed, held_out="test")
 
 
 def without_votes(manifest: Manifest) -> Manifest:

@@ -29,7 +29,7 @@ class Durations:
         for run in runs:
             record = folder.record(run.id)
             if record is not None and record["status"] == "done" and record.get("wall_s"):
-                found.add(run.kind, run.factors, float(record["wall_s"]))
+                found.add(run.kind, run.factors, own_seconds(record))
         return found
 
     def add(self, kind: str, factors: Mapping[str, Any], seconds: float) -> None:
@@ -52,6 +52,22 @@ class Durations:
                 total, count = self._sums[key]
                 return total / count
         return None
+
+
+def own_seconds(record: Mapping[str, Any]) -> float:
+    """Return the seconds of a finished run that another one like it will take.
+
+    A run that measures a generator counts its training among its own seconds; what generators to
+    come will take is reckoned apart, and each is trained once.
+
+    Example:
+        >>> own_seconds({"kind": "generator", "wall_s": 70.0, "generator_s": 60.0})
+        10.0
+        >>> own_seconds({"kind": "grader", "wall_s": 70.0, "generator_s": 60.0})
+        70.0
+    """
+    built = record.get("generator_s") if record["kind"] == "generator" else None
+    return float(record["wall_s"]) - float(built or 0.0)
 
 
 def _keys(kind: str, factors: Mapping[str, Any]) -> list[tuple[Any, ...]]:

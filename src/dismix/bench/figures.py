@@ -125,7 +125,7 @@ def _samples(groups: "Mapping[str, Group]", names: Sequence[str]) -> "Image.Imag
     import torch
 
     from dismix.generator.strips import pixels
-    from dismix.mixing.showing import headed_grid
+    from dismix.show.headed_grid import headed_grid
 
     rows, captions = [], []
     for key, (images, ranks) in groups.items():

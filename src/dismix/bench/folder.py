@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 from dismix import atomic
-from dismix.errors import DisMixError
 from dismix.locks import locked, take
 
 STATUSES = ("done", "failed")
@@ -126,8 +125,5 @@ class BenchFolder:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
         except OSError as error:
-            raise DisMixError(
-                f"cannot be written ({error.strerror})", file=self.root,
-                cure="free space, or choose another --output",
-            ) from error  # fmt: skip
+            raise atomic.cannot_write(self.root, error) from error
         return path

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dismix.bench.plan import Plan
-from dismix.bench.plan_checks import DEFAULTS, SECTIONS, known_factors
+from dismix.bench.plan_checks import DATA, DEFAULTS, SECTIONS, known_factors
 from dismix.data.annotators.simulate import PRESETS
 
 Cell = dict[str, Any]
@@ -26,9 +26,10 @@ def cells(plan: Plan, data: Sequence[str]) -> list[Cell]:
     found: list[Cell] = []
     for block in plan.factors:
         values = {name: block.get(name, (DEFAULTS[name],)) for name in known_factors(plan.kind)}
-        order = [name for name in block if name != "seed"]
+        order = [name for name in block if name not in (DATA, "seed")]
         order += [name for name in values if name not in order and name != "seed"]
-        for chosen in itertools.product(data, *(values[name] for name in order)):
+        wanted = [name for name in data if matches({DATA: name}, _only_data(block))]
+        for chosen in itertools.product(wanted, *(values[name] for name in order)):
             for seed in values["seed"]:
                 found.append({"data": chosen[0], **dict(zip(order, chosen[1:], strict=True)),
                               "seed": seed})  # fmt: skip
@@ -36,11 +37,22 @@ def cells(plan: Plan, data: Sequence[str]) -> list[Cell]:
     return sorted(kept, key=lambda cell: int(cell["seed"]))
 
 
+def chosen_data(plan: Plan) -> tuple[str, ...] | None:
+    """Return the data sets that a plan's blocks name as a factor; None where one takes all."""
+    if any(DATA not in block for block in plan.factors):
+        return None
+    return tuple(dict.fromkeys(name for block in plan.factors for name in block[DATA]))
+
+
+def _only_data(block: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
+    return {name: values for name, values in block.items() if name == DATA}
+
+
 def matches(cell: Mapping[str, Any], when: Mapping[str, Sequence[Any]]) -> bool:
     """Tell whether a cell has one of the wanted values of every factor; data by any case."""
     return all(
         str(cell[name]).lower() in [str(v).lower() for v in values]
-        if name == "data"
+        if name == DATA
         else cell[name] in values
         for name, values in when.items()
     )

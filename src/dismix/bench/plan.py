@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dismix.bench.plan_checks import SECTIONS, check_content, factor_values, known_factors
+from dismix.bench.plan_checks import DATA, SECTIONS, check_content, factor_values, known_factors
 from dismix.errors import DisMixError
 from dismix.registry import near_names
 
@@ -122,7 +122,8 @@ def plan_name(name: str | Path) -> str:
         ('main', 'my.study')
     """
     path = Path(name)
-    return path.stem if path.suffix in (".yaml", ".yml", ".json") else str(name)
+    is_file = path.suffix in (".yaml", ".yml", ".json") or path.is_file()
+    return path.stem if is_file else str(name)
 
 
 def plan_title(folder: Path, plan: str | None = None) -> str:
@@ -168,7 +169,7 @@ def _read(path: Path) -> Any:
         ) from error
     if path.suffix == ".json":
         try:
-            return json.loads(text)
+            return json.loads(text, object_pairs_hook=lambda pairs: _mapping(pairs, path))
         except ValueError as error:
             raise DisMixError(f"is no JSON ({error})", file=path, cure="repair it") from error
     try:
@@ -180,7 +181,7 @@ def _read(path: Path) -> Any:
             cure="pip install pyyaml, or write the plan as JSON (`dismix bench plan NAME --json`)",
         ) from error
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, _loader(yaml.SafeLoader, path))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or "unreadable"
@@ -192,14 +193,44 @@ def _read(path: Path) -> Any:
         ) from error
 
 
+def _mapping(pairs: Sequence[tuple[str, Any]], path: Path) -> dict[str, Any]:
+    """Return a mapping of a JSON file."""
+    _require_once([(name, None) for name, _ in pairs], path)
+    return dict(pairs)
+
+
+def _require_once(names: Sequence[tuple[Any, int | None]], path: Path) -> None:
+    """Refuse names (with their rows) that are there twice: the second would hide the first."""
+    seen = []
+    for name, row in names:
+        if name in seen:
+            raise DisMixError(
+                f"'{name}' is there twice", file=path, row=row, cure="join them into one"
+            )
+        seen.append(name)
+
+
+def _loader(base: Any, path: Path) -> Any:
+    """Return a YAML loader that tells of names that are there twice."""
+
+    class Loader(base):  # type: ignore[misc]
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            names = [(key.value, key.start_mark.line + 1) for key, _ in node.value]
+            _require_once(names, path)
+            found: dict[Any, Any] = super().construct_mapping(node, deep)
+            return found
+
+    return Loader
+
+
 def change_plan(plan: Plan, changes: Mapping[str, str]) -> Plan:
     """Return a plan with the command line's ``--set`` changes.
 
     Args:
         plan: Any.
-        changes: Factors ("seed": "0,1"), a section and a name ("generator.epochs": "20",
-            "mixers.dismix.pool": "64"), or settings of the graders ("epochs": "3",
-            "backbone": "tiny").
+        changes: Factors ("seed": "0,1"; "data": "koa" of several), a section and a name
+            ("generator.epochs": "20", "mixers.dismix.pool": "64"), or settings of the graders
+            ("epochs": "3", "backbone": "tiny").
 
     Example:
         >>> plan = change_plan(read_plan("smoke"), {"seed": "0,1,2", "epochs": "1"})
@@ -209,8 +240,10 @@ def change_plan(plan: Plan, changes: Mapping[str, str]) -> Plan:
     content = plan.to_dict()
     for name, text in changes.items():
         parts = name.split(".")
-        if len(parts) == 1 and name in known_factors(plan.kind):
-            values = factor_values(name, [value_of(part) for part in text.split(",")], "--set")
+        if len(parts) == 1 and name in (DATA, *known_factors(plan.kind)):
+            # Names of data sets may read like numbers.
+            read = str.strip if name == DATA else value_of
+            values = factor_values(name, [read(part) for part in text.split(",")], "--set")
             content["factors"] = [{**block, name: [*values]} for block in content["factors"]]
         elif len(parts) == 1:
             content["settings"][name] = value_of(text)

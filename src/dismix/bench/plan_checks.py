@@ -18,6 +18,8 @@ DEFAULTS: dict[str, Any] = {
     "fold": "none",
 }  # fmt: skip
 _OF_GENERATORS = ("seed", "variability", "scarcity", "labels", "ablation", "fold")
+#: The factor without a usual value: all data sets that there are.
+DATA = "data"
 #: Sections whose names are settings, with the names where they are fixed.
 SECTIONS: dict[str, tuple[str, ...]] = {
     "settings": (),
@@ -36,6 +38,8 @@ _NUMBERS: dict[str, tuple[type, float, float, str]] = {
     "votes.p_split": (float, 0, 1, "a number from 0 to 1"),
     "validation.share": (float, 0, 1, "a number between 0 and 1"),
 }  # fmt: skip
+#: Settings of sections that are names.
+_TEXTS = ("generator.arch", "generator.recipe", "votes.mode")
 _COST = ("images_per_s", "generator_images_per_s", "hardware", "mixers")
 
 
@@ -64,6 +68,8 @@ def check_content(content: Any, known: Sequence[str], file: str | Path) -> dict[
     _one_of(kind, KINDS, file, "kind")
     found = dict(content)
     found["title"] = str(content.get("title") or "")
+    if "preset" in content:
+        found["preset"] = _text(content["preset"], file, "preset")
     found["data"] = tuple(str(name) for name in _list(content.get("data", []), file, "data"))
     found["phantoms"] = {
         name: _mapping(inner, file, f"phantoms.{name}")
@@ -71,7 +77,7 @@ def check_content(content: Any, known: Sequence[str], file: str | Path) -> dict[
     }
     blocks = content.get("factors")
     blocks = blocks if isinstance(blocks, Sequence) and not isinstance(blocks, str) else [blocks]
-    found["factors"] = tuple(_block(block, kind, file) for block in blocks)
+    found["factors"] = tuple(_block(block, kind, file) for block in blocks or [None])
     for section in SECTIONS:
         found[section] = check_section(section, content.get(section), file)
     found["overrides"] = tuple(
@@ -81,6 +87,11 @@ def check_content(content: Any, known: Sequence[str], file: str | Path) -> dict[
     found["skip"] = tuple(
         _condition(item, kind, file) for item in _list(content.get("skip", []), file, "skip")
     )
+    if not all(found["skip"]):
+        raise DisMixError(
+            "a rule without factors leaves out every run", file=file, column="skip",
+            cure="name one, as in {mixer: none, p: 0.3}, or remove the rule",
+        )  # fmt: skip
     found["cost"] = _mapping(content.get("cost"), file, "cost")
     _names(found["cost"], _COST, file, "cost")
     rates = {f"cost.{n}": v for n, v in found["cost"].items() if n.endswith("_per_s")}
@@ -116,6 +127,8 @@ def check_section(section: str, content: Any, file: str | Path) -> dict[str, Any
     for name, value in found.items():
         if f"{section}.{name}" in _NUMBERS:
             found[name] = _bounded(value, f"{section}.{name}", file)
+        if f"{section}.{name}" in _TEXTS:
+            found[name] = _text(value, file, f"{section}.{name}")
     if section == "validation" and "own" in found:
         _one_of(found["own"], ("keep", "merge"), file, "validation.own")
     return found
@@ -142,7 +155,7 @@ def _block(block: Any, kind: str, file: str | Path) -> dict[str, tuple[Any, ...]
     mapping = _mapping(block, file, "factors")
     if not mapping:
         raise DisMixError("has no factors", file=file, column="factors", cure="name one: seed: [0]")
-    _names(mapping, known_factors(kind), file, "factors")
+    _names(mapping, [DATA, *known_factors(kind)], file, "factors")
     return {name: factor_values(name, values, file) for name, values in mapping.items()}
 
 
@@ -172,8 +185,8 @@ def _factor_value(name: str, value: Any, file: str | Path) -> Any:
     if name == "fold":
         return _fold(value, file)
     if name == "policies" and isinstance(value, list):
-        return "+".join(str(item) for item in value)
-    return str(value)
+        value = "+".join(str(item) for item in value)
+    return _text(value, file, name)
 
 
 def _fold(value: Any, file: str | Path) -> str:
@@ -184,7 +197,8 @@ def _fold(value: Any, file: str | Path) -> str:
         raise DisMixError(
             f"'{value}' is no fold", file=file, column="fold", cure="write 2/5 for the second of 5"
         )
-    return str(value)
+    # Ids and tables are made of these words: 02/5 would be another fold.
+    return f"{int(number)}/{int(of)}" if slash else "none"
 
 
 def _number(value: Any, kind: type, *, value_ok: Any, file: str | Path, column: str) -> Any:
@@ -211,13 +225,8 @@ def _override(item: Any, kind: str, file: str | Path) -> dict[str, Any]:
 
 def _condition(item: Any, kind: str, file: str | Path) -> dict[str, tuple[Any, ...]]:
     mapping = _mapping(item, file, "when")
-    _names(mapping, ["data", *known_factors(kind)], file, "when")
-    return {
-        name: tuple(str(v) for v in (values if isinstance(values, list | tuple) else [values]))
-        if name == "data"
-        else factor_values(name, values, file)
-        for name, values in mapping.items()
-    }
+    _names(mapping, [DATA, *known_factors(kind)], file, "when")
+    return {name: factor_values(name, values, file) for name, values in mapping.items()}
 
 
 def _names(given: Mapping[str, Any], known: Sequence[str], file: str | Path, where: str) -> None:
@@ -239,7 +248,15 @@ def _one_of(value: Any, known: Sequence[Any], file: str | Path, column: str) -> 
             column=column,
             cure=near_names(str(value), [str(choice) for choice in known]),
         )
-    return value
+    # Ids of runs are made of it: 30.0 is 30.
+    return known[known.index(value)]
+
+
+def _text(value: Any, file: str | Path, column: str) -> str:
+    """Return a name; it may read like a number."""
+    if not isinstance(value, str | int | float) or isinstance(value, bool) or value == "":
+        raise DisMixError(f"{value!r} is no name", file=file, column=column, cure="give one")
+    return str(value)
 
 
 def _mapping(value: Any, file: str | Path, column: str) -> dict[str, Any]:

@@ -142,9 +142,10 @@ def _read(path: Path) -> Record:
         if found != FORMAT:
             raise DisMixError(f"record of format {found}, not {FORMAT}", file=path)
         factors = content["factors"]
-        content.setdefault("metrics", {})
-        content["metrics"] = content["metrics"] or {}
-        content["provenance"] = content.get("provenance") or {}
+        if content["id"] != path.stem:
+            # As `dismix.bench.folder` has it: a copy under another name would count twice.
+            raise ValueError(f"it is of {content['id']}")
+        content |= {name: dict(content.get(name) or {}) for name in ("metrics", "provenance")}
         mixer = str(factors.get("mixer") or "none")
         return Record(
             id=str(content["id"]),
@@ -171,6 +172,8 @@ def _predictions(given: Mapping[str, Any] | None) -> Predictions | None:
         return None
     grade, label = (np.asarray(given[name], np.int64) for name in ("grade", "label"))
     names = given.get("image") or range(len(grade))
+    if not len(names) == len(grade) == len(label):
+        raise ValueError(f"{len(label)} decisions on {len(names)} images")
     return Predictions(tuple(str(name) for name in names), grade, label)
 
 

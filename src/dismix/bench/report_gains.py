@@ -30,6 +30,7 @@ class Gain(NamedTuple):
         mean: Over the repeats that both have, in the unit of the report; more is better.
         error: Standard error of that mean, None of one repeat.
         repeats: How many.
+        ids: Of the runs behind it.
     """
 
     data: str
@@ -38,6 +39,7 @@ class Gain(NamedTuple):
     mean: float
     error: float | None
     repeats: int
+    ids: tuple[str, ...] = ()
 
 
 def gains(study: Study, metric: Metric) -> list[Gain]:
@@ -47,15 +49,16 @@ def gains(study: Study, metric: Metric) -> list[Gain]:
     found = []
     for data in study.data():
         for grader in study.graders(data):
+            mine = study.key(data, grader, ours)
             for other in others:
-                values = metric.scale * study.seed_gains(
-                    study.key(data, grader, ours), study.key(data, grader, other),
-                    metric.key, higher=metric.higher,
-                )  # fmt: skip
-                count = len(values)
-                if count:
-                    error = float(values.std(ddof=1)) / math.sqrt(count) if count > 1 else None
-                    found.append(Gain(data, grader, other, float(values.mean()), error, count))
+                theirs = study.key(data, grader, other)
+                values = study.seed_gains(mine, theirs, metric.key, higher=metric.higher)
+                if not len(values):
+                    continue
+                values, count = metric.scale * values, len(values)
+                error = float(values.std(ddof=1)) / math.sqrt(count) if count > 1 else None
+                ids = study.paired_ids(mine, theirs, metric.key)
+                found.append(Gain(data, grader, other, float(values.mean()), error, count, ids))
     return found
 
 
@@ -85,7 +88,7 @@ def _number(metric: Metric, gain: Gain | None) -> Cell:
     text = metric.gain(gain.mean / metric.scale)
     if gain.error is not None:
         text += f" ± {gain.error:.{metric.digits}f}"
-    return Cell(text, gain.mean)
+    return Cell(text, gain.mean, gain.ids)
 
 
 def gains_charts(study: Study, metric: Metric) -> str:

@@ -20,7 +20,7 @@ def html_page(title: str, summary: Summary, sections: Sequence[Section], records
         sections: Follow.
         records: Address of the records' folder as seen from the page.
     """
-    links = "".join(f'<a href="#{s.key}">{escape(s.title)}</a>' for s in sections)
+    links = "".join(f'<a href="#{escape(s.key)}">{escape(s.title)}</a>' for s in sections)
     body = "".join(_section(section, records) for section in sections)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

@@ -197,6 +197,11 @@ class Study:
         sign = 1 if higher else -1
         return np.array([sign * (sides[0][s] - sides[1][s]) for s in shared], np.float64)
 
+    def paired_ids(self, ours: Key, theirs: Key, metric: str) -> tuple[str, ...]:
+        """Return the ids of the runs behind `seed_gains`."""
+        shared = self.by_unit(ours, metric).keys() & self.by_unit(theirs, metric).keys()
+        return tuple(r.id for k in (ours, theirs) for r in self.groups[k] if r.unit in shared)
+
     def missing(self) -> Iterator[tuple[Key, list[Unit]]]:
         """Yield planned settings with the folds and seeds that have no finished run."""
         for key, units in self.left.items():

@@ -1,5 +1,6 @@
 """The report in plain words: who wins, how surely, where it loses, what was not run."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -132,7 +133,7 @@ def _verdict(ours: str, outcome: Outcome) -> str:
     assert found is not None
     rivals = {name for c in outcome.comparisons[1:] for name in [c.opponent] if ":" not in name}
     text = (
-        f"{ours} has the best {metric.title.lower()} among {len(rivals) + 1} mixers in"
+        f"{ours} has the best {metric.title.lower()} among {_mixers(outcome, rivals)} in"
         f" {found.wins} of {_settings(found)}"
         + (f" and ties in {found.ties}" if found.ties else "")
         + f". Against the best baseline of each setting the mean gain is"
@@ -146,6 +147,14 @@ def _verdict(ours: str, outcome: Outcome) -> str:
             f" {metric.gain(average.mean_gain)}: {_significance(average)}."
         )
     return text
+
+
+def _mixers(outcome: Outcome, rivals: set[str]) -> str:
+    """Return how many mixers were run where ours was: not all of them need be everywhere."""
+    single = [found for found in outcome.comparisons if found.opponent in rivals]
+    counts = Counter(duel.setting for found in single for duel in found.duels)
+    least, most = 1 + min(counts.values()), 1 + max(counts.values())
+    return f"{most} mixers" if least == most else f"{least} to {most} mixers"
 
 
 def _settings(found: Comparison) -> str:

@@ -19,6 +19,7 @@ from dismix.data.manifest import Manifest
 from dismix.errors import DisMixError
 from dismix.generator.weights import find_weights
 from dismix.graders.backbones import FILES, TINY, base_name, require_known
+from dismix.graders.registry import GRADERS
 from dismix.graders.settings import TrainSettings, choose_settings
 from dismix.mixing.policy_draws import named_policies
 from dismix.mixing.registry import check_options, create_mixer
@@ -55,7 +56,7 @@ def resolve(
     """
     manifests, absent = open_sources(plan, data or {}, folder, progress)
     for name in generators or {}:
-        if name not in manifests:
+        if name not in {**manifests, **(data or {})}:
             raise DisMixError(
                 f"a generator is given for '{name}', which is no data set here",
                 column="--generator",
@@ -63,7 +64,14 @@ def resolve(
             )
     maker = _Maker(plan, Derivations(folder, keep=keep), generators or {})
     runs: dict[str, RunSpec] = {}
-    for cell in cells(plan, [*manifests]):
+    _require_known(plan)
+    wanted = cells(plan, [*manifests])
+    if manifests and not wanted:
+        raise DisMixError(
+            "leaves out all of its runs", file=plan.path or plan.name, column="skip",
+            cure="remove a rule, or name other factors",
+        )  # fmt: skip
+    for cell in wanted:
         try:
             spec = maker.run(cell, manifests[cell["data"]])
         except DisMixError as error:
@@ -75,6 +83,17 @@ def resolve(
         if runs.setdefault(spec.id, spec) is not spec:
             _warn_of_twin(runs[spec.id], spec)
     return Study(plan.name, plan.title, tuple(runs.values()), maker.generators, maker.data, absent)
+
+
+def _require_known(plan: Plan) -> None:
+    """Refuse conditions that can never hold: what they change would silently stay as it is."""
+    for where, rules in (("overrides", [o["when"] for o in plan.overrides]), ("skip", plan.skip)):
+        for name in (name for rule in rules for name in rule.get("grader", ())):
+            if name not in GRADERS:
+                raise DisMixError(
+                    f"unknown grader '{name}'", file=plan.path or plan.name, column=where,
+                    cure=near_names(name, [*GRADERS]),
+                )  # fmt: skip
 
 
 def _warn_of_twin(first: RunSpec, second: RunSpec) -> None:
@@ -144,7 +163,7 @@ class _Maker:
         self, cell: Cell, chosen: Mapping[str, Any], data: DataSpec, shown: dict[str, Any]
     ) -> RunSpec:
         kind, changes = self.plan.kind, dict(chosen["settings"])
-        timing = {n: changes.pop(n, TIMING[n]) for n in TIMING} if kind == "overhead" else {}
+        timing = _timing(changes) if kind == "overhead" else {}
         settings = choose_settings(cell["grader"], self.plan.preset, changes)
         options, blocked = mixer_options(cell, chosen["mixers"], len(data.ranks))
         weights, missing = backbone_weights(settings)
@@ -180,6 +199,19 @@ class _Maker:
             None if generator is None else generator.id, cell["seed"],
             images_seen(settings, data.counts["train"]), blocked or missing,
         )  # fmt: skip
+
+
+def _timing(settings: dict[str, Any]) -> dict[str, int]:
+    """Take how long is timed out of a plan's settings."""
+    found = {}
+    for name, usual in TIMING.items():
+        value = settings.pop(name, usual)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise DisMixError(
+                f"{value!r} is not allowed", column=name, cure="give a whole number >= 1"
+            )
+        found[name] = value
+    return found
 
 
 def _judge_epochs(settings: Mapping[str, Any]) -> int | None:
@@ -227,7 +259,8 @@ def mixer_options(
         policies = cell["policies"]
         options["policies"] = policies.split("+") if "+" in policies else policies
         named_policies(options["policies"])
-    check_options(name, options)
+    # As the mixer takes them: 16.0 and 16 are one run.
+    options = check_options(name, options)
     if name == "diffusemix" and not options.get("editor"):
         return options, "DiffuseMix needs --set mixers.diffusemix.editor=PIPELINE_FOLDER"
     if name not in ("dismix", "diffusemix"):

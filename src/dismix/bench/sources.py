@@ -1,5 +1,6 @@
 """Where a study's data come from: the user's manifests, published folders, drawn phantoms."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,9 @@ from typing import Any
 from dismix import atomic
 from dismix.bench.derive import content_digest, derive, sha, source_digest, votes_digest
 from dismix.bench.folder import BenchFolder
+from dismix.bench.grid import chosen_data, matches
 from dismix.bench.plan import Plan
+from dismix.bench.plan_checks import DATA
 from dismix.bench.specs import DataSpec
 from dismix.data.draws import image_keys
 from dismix.data.manifest import Manifest, read_manifest, write_manifest
@@ -15,6 +18,7 @@ from dismix.data.phantom import PhantomSpec, build_phantom
 from dismix.data.sources import read_source
 from dismix.errors import DisMixError
 from dismix.progress import Progress
+from dismix.registry import near_names
 
 FULL, TRAINING, DERIVED = "manifest.csv", "training.csv", "derived.json"
 
@@ -32,15 +36,34 @@ def open_sources(
         given: Manifests, or published folders, by name. Any names do.
         folder: Phantoms are drawn below it.
         progress: Called while they are drawn.
+
+    Raises:
+        DisMixError: The plan's factor "data" names one that is not there.
     """
-    found = {name: _read(Path(path)) for name, path in given.items()}
+    wanted = _wanted(plan, [*(given or dict.fromkeys([*plan.data, *plan.phantoms]))])
     if given:
-        return found, ()
-    wanted = [*dict.fromkeys([*plan.data, *plan.phantoms])]
-    for name in wanted:
-        if name in plan.phantoms:
-            found[name] = _phantom(name, plan.phantoms[name], folder, progress)
+        return {name: _read(Path(given[name])) for name in wanted}, ()
+    found = {
+        name: _phantom(name, plan.phantoms[name], folder, progress)
+        for name in wanted
+        if name in plan.phantoms
+    }
     return found, tuple(name for name in wanted if name not in found)
+
+
+def _wanted(plan: Plan, names: list[str]) -> list[str]:
+    """Return the data sets that the plan's factors choose among some."""
+    chosen = chosen_data(plan)
+    if chosen is None:
+        return names
+    for name in chosen:
+        if not any(matches({DATA: other}, {DATA: [name]}) for other in names):
+            cure = near_names(name, names) + ", or " if names else ""
+            raise DisMixError(
+                f"there is no data set '{name}'", file=plan.path or plan.name, column=DATA,
+                cure=f"{cure}add --data {name}=MANIFEST",
+            )  # fmt: skip
+    return [name for name in names if matches({DATA: name}, {DATA: chosen})]
 
 
 def _read(path: Path) -> Manifest:
@@ -129,24 +152,14 @@ def _described(made: Manifest, training: Manifest, how: Mapping[str, Any]) -> di
 
 
 def _known(place: Path) -> dict[str, Any] | None:
-    """Return what is known of derived data, unless they are to be made (again)."""
-    facts = _facts(place / DERIVED)
-    # The source may have moved since; its pixels have not changed, its paths may have.
-    return facts if facts is not None and _all_there(place / FULL) else None
+    """Return what is known of derived data, unless they are to be made (again).
 
-
-def _facts(path: Path) -> dict[str, Any] | None:
-    import json
-
+    They name the images of the source that they were first made from. That may have moved since,
+    or changed, while this source is a copy of what it was.
+    """
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        facts: dict[str, Any] = json.loads((place / DERIVED).read_text(encoding="utf-8"))
+        unchanged = content_digest(read_manifest(place / FULL)) == facts["content"]
+    except (OSError, ValueError, KeyError, TypeError, DisMixError):
         return None
-    return found
-
-
-def _all_there(path: Path) -> bool:
-    try:
-        return all(image.is_file() for image in read_manifest(path).image_paths)
-    except DisMixError:
-        return False
+    return facts if unchanged else None

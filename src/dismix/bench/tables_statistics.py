@@ -209,7 +209,7 @@ def seed_table(study: Study, metric: Metric) -> Table | None:
         if len(gains) < FEW_SEEDS:
             continue
         flips, ranks = sign_flip_test(gains), signed_rank(gains)
-        ids = tuple(r.id for k in (mine, key) for r in study.groups[k])
+        ids = study.paired_ids(mine, key, metric.key)
         wins = f"{(gains > 0).sum()} / {(gains == 0).sum()} / {(gains < 0).sum()}"
         rows.append(
             (

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dismix.atomic import disk_is_full
+from dismix.bench.durations import own_seconds
 from dismix.bench.folder import BenchFolder
 from dismix.progress import Progress
 
@@ -65,7 +66,8 @@ def _run(folder: BenchFolder, job: Job, progress: Progress | None) -> Outcome:
             # Only now: where the record cannot be written, the next try goes on from here.
             shutil.rmtree(folder.work_dir(name), ignore_errors=True)
         folder.note(record["status"], name)
-    return _outcome(job, name, record["status"], record["wall_s"], record["error"])
+    seconds = None if record["wall_s"] is None else own_seconds(record)
+    return _outcome(job, name, record["status"], seconds, record["error"])
 
 
 def _generator(folder: BenchFolder, job: Job, progress: Progress | None) -> Outcome:

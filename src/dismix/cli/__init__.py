@@ -1,10 +1,10 @@
 """The command line. Heavy imports happen inside the commands, so `--help` is quick."""
 
-import os
 import sys
 import warnings
-from typing import NoReturn, TextIO
+from typing import TextIO
 
+from dismix.cli.streams import leave_quietly, write_any_letter
 from dismix.errors import DisMixError
 
 _STOPPED = "interrupted; finished parts are kept\n"
@@ -19,6 +19,7 @@ def main() -> None:
     # Of torch, about an argument that accelerate passes.
     warnings.filterwarnings("ignore", message="`broadcast_buffers` is deprecated")
     warnings.showwarning = _show_warning
+    write_any_letter()
     try:
         if len(sys.argv) > 1 and (found := groups_of(sys.argv[1])):
             raise DisMixError(
@@ -29,7 +30,7 @@ def main() -> None:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
     except BrokenPipeError:
-        _leave_quietly()
+        leave_quietly()
     except (MemoryError, RuntimeError) as error:
         # By name: torch's own class would have to be imported for every command.
         if type(error).__name__ not in ("OutOfMemoryError", "MemoryError"):
@@ -47,16 +48,13 @@ def main() -> None:
         sys.stderr.write(_STOPPED)
         sys.exit(130)
     except SystemExit as leaving:
-        # Typer makes this of Ctrl+C, without a word.
+        # Typer makes an error of a reader that has gone.
+        if isinstance(leaving.__context__, BrokenPipeError):
+            leave_quietly()
+        # And this of Ctrl+C, without a word.
         if leaving.code == 130:
             sys.stderr.write(_STOPPED)
         raise
-
-
-def _leave_quietly() -> NoReturn:
-    """Leave when the reader (head, less) has gone, without the interpreter complaining."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(0)
 
 
 def _show_warning(

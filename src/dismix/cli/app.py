@@ -43,16 +43,25 @@ app.command()(explore.explore)
 app.command()(study.study)
 
 
-def groups_of(command: str) -> list[str]:
+def groups_of(command: str, within: typer.Typer = app, place: str = "dismix") -> list[str]:
     """Return where a command is found that was asked for without its group.
 
+    Args:
+        command: As it was typed.
+        within: Where to look, groups below it included.
+        place: How that is called.
+
     Example:
-        >>> groups_of("encode"), groups_of("demo")
-        (['dismix mix encode'], [])
+        >>> groups_of("encode"), groups_of("agreement"), groups_of("demo")
+        (['dismix mix encode'], ['dismix data annotators agreement'], [])
     """
     found = []
-    for group in app.registered_groups:
-        members = group.typer_instance.registered_commands if group.typer_instance else []
-        names = [m.name or getattr(m.callback, "__name__", "") for m in members]
-        found += [f"dismix {group.name} {command}"] if command in names else []
+    for group in within.registered_groups:
+        inner, name = group.typer_instance, f"{place} {group.name}"
+        if inner is None:
+            continue
+        names = [m.name or getattr(m.callback, "__name__", "") for m in inner.registered_commands]
+        names += [below.name or "" for below in inner.registered_groups]
+        found += [f"{name} {command}"] if command in names else []
+        found += groups_of(command, inner, name)
     return found

@@ -33,8 +33,8 @@ Changes = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="A factor (seed=0,1), a setting (epochs=3, backbone=tiny), generator.NAME=VALUE or "
-        "mixers.MIXER.OPTION=VALUE; repeat.",
+        help="A factor (seed=0,1, data=NAME), a setting (epochs=3, backbone=tiny), "
+        "generator.NAME=VALUE or mixers.MIXER.OPTION=VALUE; repeat.",
     ),
 ]
 BENCH = Path("runs/bench")
@@ -180,6 +180,9 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Run what is missing; finished runs are never repeated, a kill loses one run at most."""
+    import torch
+
+    from dismix.bench.durations import cost_here
     from dismix.bench.engines import make_engine
     from dismix.bench.runner import run_study
     from dismix.errors import DisMixError
@@ -196,10 +199,12 @@ def run(
     chosen, study, folder = _resolved(
         name, output, data, generator, changes, quiet=quiet, work=work, to_run=True
     )
+    # As `plan` and `status` reckon.
+    cost = cost_here(study, chosen.cost, gpu=torch.cuda.is_available() and not cpu)
     with bar(quiet=quiet) as progress:
         found = run_study(
             study, folder, chosen_engine, retry_failed=retry_failed, minutes=minutes, cpu=cpu,
-            keep=keep, cost=chosen.cost, progress=progress,
+            keep=keep, cost=cost, progress=progress,
         )  # fmt: skip
     for line in found.errors:
         typer.echo(f"failed {line}", err=True)

@@ -4,7 +4,7 @@ import json
 import os
 import platform
 from dataclasses import asdict, dataclass
-from importlib import metadata, util
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +21,7 @@ EXTRAS = {
     "explore": ("gradio", "see and steer a run in the browser"),
     "ray": ("ray", "run the benchmark on a cluster"),
     "diffusemix": ("diffusers", "the mixer DiffuseMix"),
-    "docs": ("mkdocs-material", "build these pages"),
+    "docs": ("mkdocs-material", "build the documentation site"),
     "oracles": ("diffusers", "reference implementations for the tests"),
 }
 PACKAGES = ("torch", "torchvision", "timm", "accelerate", "lpips", "numpy", "scipy",
@@ -48,7 +48,11 @@ def doctor(
     """Print versions, devices, weights and extras, and how to get what is missing."""
     if fetch:
         _fetch()
-    entries = [*_software(), *_devices(), *_weights(), *_extras()]
+    trouble = _torch_trouble()
+    found = (
+        [*_devices(), *_weights()] if trouble is None else [Entry("device", "any", None, trouble)]
+    )
+    entries = [*_software(), *found, *_extras()]
     if as_json:
         typer.echo(json.dumps([asdict(entry) for entry in entries], indent=2))
         return
@@ -56,7 +60,11 @@ def doctor(
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table("kind", "name", "found", "remark", box=None, pad_edge=False)
+    table = Table("kind", box=None, pad_edge=False)
+    # Files have to be called so: a name is never cut short.
+    table.add_column("name", no_wrap=True)
+    table.add_column("found")
+    table.add_column("remark", overflow="fold")
     for entry in entries:
         table.add_row(
             entry.kind, entry.name, entry.found or "[yellow]missing", escape(entry.remark)
@@ -93,9 +101,17 @@ def _software() -> list[Entry]:
     return entries
 
 
+def _torch_trouble() -> str | None:
+    """Return why torch cannot be used, without which neither devices nor weights are known."""
+    try:
+        import torch  # noqa: F401
+    except (ImportError, OSError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        return f"torch does not load ({reason}): pip install --force-reinstall torch"
+    return None
+
+
 def _devices() -> list[Entry]:
-    if util.find_spec("torch") is None:
-        return [Entry("device", "any", None, "install torch first")]
     import torch
 
     entries = [Entry("device", "cpu", f"{os.cpu_count()} cores", f"{_memory_gib()} GiB memory")]

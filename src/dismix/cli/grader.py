@@ -94,6 +94,7 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Train a grader on the training split; choose its checkpoint on validation."""
+    from dismix.errors import DisMixError
     from dismix.graders.report import one_grade_note
     from dismix.graders.seeds import train_seeds
     from dismix.graders.settings import choose_settings
@@ -106,6 +107,10 @@ def train(
         "rank_weights": rank_weights,
     }  # fmt: skip
     _check_mixing(mix, generator, mix_settings)
+    if at_once is not None and seeds == 1:
+        raise DisMixError(
+            "a single seed is trained", column="--at-once", cure="add --seeds, or leave it out"
+        )
     mixing = pairs(mix_settings, "--mix-set")
     chosen = choose_settings(method, preset, merged(settings, given))
     options: dict[str, Any] = {

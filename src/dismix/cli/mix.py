@@ -166,10 +166,15 @@ def write(
     quiet: Quiet = False,
 ) -> None:
     """Write mixes as files: images, soft labels, provenance. Goes on after an interruption."""
+    from dismix.errors import DisMixError
     from dismix.mixing.maker import MixSettings
     from dismix.mixing.writing import write_mixes
     from dismix.progress import bar
 
+    if detail_with is not DetailWith.look and detail == 0:
+        raise DisMixError(
+            "no detail is given back", column="--detail-with", cure="add --detail, or leave it out"
+        )
     chosen = tuple(policy) if policy else "combined"
     settings = MixSettings(
         policies=chosen, alpha=alpha, labels=labels.value, ranks=ranks.value, balanced=balanced,

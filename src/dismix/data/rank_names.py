@@ -2,7 +2,9 @@
 
 import math
 import re
+import warnings
 from collections.abc import Sequence
+from pathlib import Path
 
 from dismix.data.spelling import alike
 from dismix.errors import DisMixError
@@ -124,6 +126,31 @@ def other_rank(text: str, names: Sequence[str], *, first: int = 0) -> int | None
     held = [re.findall(r"\d+(?:\.\d+)?", name) for name in names]
     meant = [i for i, own in enumerate(held) if len(own) == 1 and float(own[0]) == number]
     return meant[0] if meant and found not in meant else None
+
+
+def require_same_order(
+    known: Sequence[str], given: Sequence[str], whose: str, *, file: Path | None, tell: bool = True
+) -> None:
+    """Raise where data have a model's ranks in another order; warn where they have other names.
+
+    Ranks are known by their positions: read from the other end, every grade would be a wrong one.
+
+    Args:
+        known: Names of the model's ranks, low to high.
+        given: As many names of the data's ranks.
+        whose: What the model is called in messages.
+        file: The data.
+        tell: Warn.
+    """
+    if [*known] == [*given]:
+        return
+    text = f"has the ranks {', '.join(given)}, the {whose} {', '.join(known)}"
+    if sorted(known) == sorted(given):
+        cure = f"give data whose ranks are in the {whose}'s order"
+        raise DisMixError(text, file=file, cure=cure)
+    if tell:
+        where = f"{file}: " if file else ""
+        warnings.warn(f"{where}{text}; they are taken for the same ones", stacklevel=3)
 
 
 def rank_position(text: str, names: Sequence[str]) -> int:

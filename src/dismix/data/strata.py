@@ -48,15 +48,26 @@ def strata(
     manifest: Manifest, rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[str]]:
     """Return rank and group (N,) of each row, and the groups' names; a row may be its own."""
+    names = group_names(manifest, rows)
+    keys, number = np.unique(np.asarray(names, dtype=str), return_inverse=True)
+    return majority(manifest, rows), number.astype(np.int64), keys.tolist()
+
+
+def group_names(manifest: Manifest, rows: NDArray[np.int64] | None = None) -> list[str]:
+    """Return what each row is not to be parted from: its group, its twins, or only itself.
+
+    Args:
+        manifest: The images.
+        rows: (N,) which of them; all if absent.
+    """
+    rows = np.arange(len(manifest)) if rows is None else rows
     images = image_keys(manifest.image_paths)
     names = [f"image {images[i]}" for i in rows]
     if "group" in manifest.table:
         group = manifest.table["group"].iloc[rows]
         known = group.notna().to_numpy(dtype=bool)
         names = [f"group {g}" if k else n for g, k, n in zip(group, known, names, strict=True)]
-    names = _joined_twins(names, [manifest.image_paths[i] for i in rows])
-    keys, number = np.unique(np.asarray(names, dtype=str), return_inverse=True)
-    return majority(manifest, rows), number.astype(np.int64), keys.tolist()
+    return _joined_twins(names, [manifest.image_paths[i] for i in rows])
 
 
 def _joined_twins(names: list[str], paths: list[Path]) -> list[str]:

@@ -154,7 +154,8 @@ def _image_problems(table: pd.DataFrame, root: Path | None) -> Iterator[Problem]
     for row in np.flatnonzero(spelled.duplicated() & image.notna()):
         yield Problem(
             "image-twice", f"'{image[row]}' is listed a second time",
-            "list each image once, with a column for each annotator", int(row), "image",
+            "list each image once, with a column for each annotator, or import with --set"
+            " annotator=COLUMN where a column says who gave the grade of a row", int(row), "image",
         )  # fmt: skip
 
 

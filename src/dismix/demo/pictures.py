@@ -22,7 +22,8 @@ from dismix.mixing.encoding import encode_split
 from dismix.mixing.engine import MixEngine
 from dismix.mixing.pairwise import mix_pairs
 from dismix.mixing.quality import Readings, draw_rank_pairs, read_method
-from dismix.mixing.showing import Studio, draw_policies, headed_grid
+from dismix.mixing.showing import Studio, draw_policies
+from dismix.show.headed_grid import headed_grid
 
 SUBJECTS: tuple[Subject, ...] = ("knee", "fundus")
 #: Mixers of the figure, and those whose mixes are measured: pixels first, codes behind.

@@ -86,6 +86,7 @@ class Discriminator(nn.Module):
             levels: (B, C-1) the images should show; only a conditional one looks at them.
         """
         features = self.features(images)
+        # paper: silent on what the linear classifier sees of the features; here their mean.
         # Pooled in float32: a mean over many patches loses bits in half precision.
         pooled = features.float().mean(dim=(2, 3)).to(self.rank_head.weight.dtype)
         realism = self.main[-1](features)

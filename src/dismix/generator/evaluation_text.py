@@ -90,7 +90,7 @@ def mixes_text(evaluation: Mapping[str, Any]) -> str:
 def control_note(evaluation: Mapping[str, Any]) -> str:
     """Return a line for generators whose pictures hardly follow the asked rank, else nothing.
 
-    Held against the judge's readings of real images, since a judge that cannot read says nothing.
+    Held against the judge's readings of real images: a judge that cannot read them is told.
 
     Example:
         >>> read = {"judge": {"by_true_rank": [0.0, 1.0, None, 2.4]}}
@@ -98,6 +98,9 @@ def control_note(evaluation: Mapping[str, Any]) -> str:
         'the pictures hardly follow the asked rank (slope 0.03'
         >>> control_note({**read, "rank_control": {"slope": 0.6}})
         ''
+        >>> blind = {"judge": {"by_true_rank": [0.9, 0.9]}, "rank_control": {"slope": 0.6}}
+        >>> control_note(blind)[:58]
+        'the judge hardly tells the ranks of real images apart (slo'
     """
     readings = evaluation.get("judge", {}).get("by_true_rank", [])
     known = [(rank, reading) for rank, reading in enumerate(readings) if reading is not None]
@@ -105,7 +108,12 @@ def control_note(evaluation: Mapping[str, Any]) -> str:
         return ""
     (low, lowest), (high, highest) = known[0], known[-1]
     real, made = (highest - lowest) / (high - low), evaluation["rank_control"]["slope"]
-    if real < READABLE or made > FOLLOWED * real:
+    if real < READABLE:
+        return (
+            f"the judge hardly tells the ranks of real images apart (slope {real:.2f}), so what it"
+            " reads in made ones says little; give it more passes (--judge-epochs) or images"
+        )
+    if made > FOLLOWED * real:
         return ""
     return (
         f"the pictures hardly follow the asked rank (slope {made:.2f}, real images {real:.2f}), so "

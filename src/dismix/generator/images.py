@@ -29,11 +29,17 @@ class SplitImages:
         source: (N, channels, H, W) uint8 on the device, or a memory-mapped store.
         target: Targets of the N images.
         equalize: Equalise histograms on the way.
+        names: (C) what the ranks are called, low to high; their positions by default.
     """
 
     source: Tensor | ImageStore
     target: OrdinalTarget
     equalize: bool
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            object.__setattr__(self, "names", tuple(map(str, range(self.target.num_ranks))))
 
     def __len__(self) -> int:
         return len(self.target)
@@ -68,7 +74,9 @@ def load_split(
     settings = settings_for(manifest.meta, size)
     store = build_store(rows.image_paths, settings, cache, progress=progress)
     source = store.to_device(device) if store.fits_on(device) else store
-    return SplitImages(source, rows.target().to(device), manifest.meta.equalize)
+    return SplitImages(
+        source, rows.target().to(device), manifest.meta.equalize, manifest.meta.ranks
+    )
 
 
 def require_images(manifest: Manifest, split: str) -> Manifest:

@@ -90,6 +90,8 @@ def lsgan_generator(fake: Tensor) -> Tensor:
         >>> lsgan_generator(torch.tensor([1.0, 0.0]))
         tensor(0.5000)
     """
+    # paper: its min-max has the generator minimise minus the discriminator's loss, of which there
+    # is no least value; this is the generator's side of the L2 objective that it names.
     return (fake.float() - 1.0).square().mean()
 
 

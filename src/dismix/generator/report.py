@@ -120,12 +120,11 @@ def _lead(described: Mapping[str, Any], found: Mapping[str, Any]) -> str:
 
 
 def _pictures(page: Page, model: Generator, held_out: SplitImages) -> None:
-    top = model.config.num_ranks - 1
     page.heading("What it does to a picture")
     page.picture(
         draw_strip(model, held_out, min(6, len(held_out))),
-        f"Original, reconstruction, decoded at ranks 0 to {top}, and with the appearance of "
-        "another image in three steps.",
+        "Held-out images, a row each: the image, the image rebuilt, made at every rank, and made "
+        "with more and more of the appearance of another row's image.",
     )
     page.heading("Order transition")
     page.picture(

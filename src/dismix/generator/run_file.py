@@ -7,12 +7,12 @@ and its end.
 import json
 import re
 import shutil
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dismix import atomic
+from dismix.data.rank_names import require_same_order
 from dismix.errors import DisMixError
 from dismix.generator.checkpoint import FILE
 from dismix.generator.model import WEIGHTS_FILE
@@ -199,9 +199,4 @@ def require_same_ranks(run: Path, data: "Manifest") -> None:
     if not known or known == given or len(known) != len(given):
         # Another number of ranks has a message of its own.
         return
-    text = f"has the ranks {', '.join(given)}, the generator {', '.join(known)}"
-    if sorted(known) == sorted(given):
-        raise DisMixError(
-            text, file=data.path, cure="give data whose ranks are in the generator's order"
-        )
-    warnings.warn(f"{data.path}: {text}; they are taken for the same ones", stacklevel=2)
+    require_same_order(known, given, "generator", file=data.path)

@@ -10,7 +10,7 @@ from dismix.data.transforms import from_unit
 from dismix.generator.images import SplitImages
 from dismix.generator.model import Generator
 from dismix.generator.traverse import nonordinal_traverse, ordinal_traverse
-from dismix.show.contact_sheet import picture_grid
+from dismix.show.headed_grid import headed_grid
 
 
 def pixels(images: Tensor) -> list[NDArray[np.uint8]]:
@@ -25,7 +25,7 @@ def spread_rows(split: SplitImages, count: int) -> Tensor:
 
 
 def draw_strip(model: Generator, split: SplitImages, count: int = 5) -> Image.Image:
-    """Draw a row an image: original, reconstruction, at every rank, with another's appearance.
+    """Draw a row an image: original, reconstruction, at every rank, with another row's appearance.
 
     Args:
         model: Generator in evaluation mode.
@@ -35,16 +35,21 @@ def draw_strip(model: Generator, split: SplitImages, count: int = 5) -> Image.Im
     device = next(model.parameters()).device
     rows = spread_rows(split, count)
     images = split.images(rows, device)
-    ranks = model.config.num_ranks
+    ranks = torch.arange(model.config.num_ranks, dtype=torch.float32)
+    shares = torch.tensor([0.33, 0.67, 1.0])
     with torch.no_grad():
         rebuilt = model.decode(model.encode(images)).float()
-    at_ranks = ordinal_traverse(model, images, torch.arange(ranks, dtype=torch.float32))
-    looks = nonordinal_traverse(
-        model, images, images.flip(0), None, torch.tensor([0.33, 0.67, 1.0])
-    )
+    at_ranks = ordinal_traverse(model, images, ranks)
+    looks = nonordinal_traverse(model, images, images.flip(0), None, shares)
     columns = [images, rebuilt, *at_ranks, *looks]
+    headers = ["image", "rebuilt", *(f"made: {name}" for name in split.names)]
+    headers += [f"{share:.0%} other look" for share in shares.tolist()]
     as_pixels = [pixels(column) for column in columns]
     grid = [[column[i] for column in as_pixels] for i in range(count)]
-    notes = split.target.rank[rows.to(split.target.probs.device)].tolist()
-    captions = [(f"rank {rank:.1f}", f"| made | 0..{ranks - 1} | looks") for rank in notes]
-    return picture_grid(grid, captions, images.shape[-1])
+    shown = split.target[rows.to(split.target.probs.device)]
+    agreed = (shown.probs.max(dim=1).values > 1 - 1e-6).tolist()
+    captions = [
+        (split.names[rank], "its grade" if alone else "most of its votes")
+        for rank, alone in zip(shown.hard.tolist(), agreed, strict=True)
+    ]
+    return headed_grid(grid, captions, headers)

@@ -43,6 +43,8 @@ PHASE_TERMS: dict[Phase, tuple[str, ...]] = {
         "mix_realism", "mix_keep", "keep",
     ),
 }  # fmt: skip
+# paper: squared error and LPIPS are one term. Here the former is a mean over pixels, so that it
+# does not grow with the image, and each has a weight of its own.
 PAPER_TERMS = (
     "reconstruct", "perceptual", "realism", "quantize_ordinal", "quantize_nonordinal",
     "rank_ordinal", "rank_nonordinal", "similarity",

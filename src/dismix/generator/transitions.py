@@ -14,7 +14,7 @@ from dismix.generator.codes import Codes
 from dismix.generator.images import SplitImages
 from dismix.generator.model import Generator
 from dismix.generator.strips import pixels
-from dismix.show.contact_sheet import picture_grid
+from dismix.show.headed_grid import headed_grid
 
 
 def transition_rows(split: SplitImages, rank: int | None = None) -> Tensor:
@@ -89,4 +89,5 @@ def draw_transitions(
                 [pixels(images[:1])[0], *pixels(made), pixels(images[index : index + 1])[0]]
             )
             captions.append((branch, f"of {name}"))
-    return picture_grid(grid, captions, images.shape[-1])
+    headers = ["first image", *(f"{share:.0%}" for share in lams.tolist()), "other image"]
+    return headed_grid(grid, captions, headers)

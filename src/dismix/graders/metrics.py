@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dismix.data.rank_names import rank_numbers
+from dismix.data.rank_names import own_numbers, rank_numbers
 from dismix.errors import DisMixError
 
 Ints = NDArray[np.int64]
@@ -134,6 +134,31 @@ def on_own_scale(rank: float, names: Sequence[str]) -> float:
     numbers = rank_numbers(names)
     counted = numbers == tuple(range(numbers[0], numbers[0] + len(names))) if numbers else False
     return rank + numbers[0] if counted else rank
+
+
+def place_in_words(rank: float, names: Sequence[str]) -> str:
+    """Return a place among ranks as a reader knows them: by name, or by number where they have one.
+
+    Args:
+        rank: Place, from 0; also between two ranks.
+        names: C names of the ranks.
+
+    Example:
+        >>> place_in_words(1.25, ["1", "2", "3"]), place_in_words(2.0, ["none", "mild", "severe"])
+        ('rank 2.2', 'severe')
+        >>> place_in_words(1.25, ["1", "2", "5"])
+        '25 % of the way from 2 to 5'
+        >>> place_in_words(1.25, ["none", "mild", "severe"])
+        '25 % of the way from mild to severe'
+    """
+    own = own_numbers(names)
+    if own is not None and own == tuple(own[0] + rank for rank in range(len(names))):
+        return f"rank {on_own_scale(rank, names):.1f}"
+    low = min(int(rank), len(names) - 2)
+    share = round(100 * (rank - low))
+    if share in (0, 100):
+        return names[low + (share == 100)]
+    return f"{share} % of the way from {names[low]} to {names[low + 1]}"
 
 
 def _class_means(table: Ints) -> dict[str, float]:

@@ -11,6 +11,7 @@ import torch
 
 from dismix import atomic
 from dismix.data.manifest import Manifest, read_manifest
+from dismix.data.rank_names import require_same_order
 from dismix.errors import DisMixError
 from dismix.generator.images import load_split
 from dismix.generator.reading import FIELDS
@@ -152,19 +153,14 @@ def _seeds_below(run: Path) -> list[Path]:
 
 
 def same_ranks(ranks: Sequence[str], data: Manifest, *, tell: bool = True) -> None:
-    """Refuse data with another number of ranks; warn, if told to, when they have other names."""
+    """Refuse data with other ranks or another order; warn, if told to, of other names."""
     if len(ranks) != data.num_ranks:
         raise DisMixError(
             f"has {data.num_ranks} ranks, the grader {len(ranks)}",
             file=data.path,
             cure="judge on data with the same ranks",
         )
-    if tell and [*data.meta.ranks] != [*ranks]:
-        warnings.warn(
-            f"the ranks of these data are called {', '.join(data.meta.ranks)}, the grader's "
-            f"{', '.join(ranks)}; they are compared by their order",
-            stacklevel=3,
-        )
+    require_same_order(ranks, data.meta.ranks, "grader", file=data.path, tell=tell)
 
 
 def as_trained(about: Mapping[str, Any], data: Manifest, *, tell: bool = True) -> Manifest:

@@ -8,10 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from PIL import Image, ImageDraw
+from PIL import Image
 from torch import Tensor
 
 from dismix.data.manifest import read_manifest
@@ -27,13 +25,7 @@ from dismix.mixing.pairwise import mixer_pictures
 from dismix.mixing.policy_draws import POLICIES, PolicyDraws
 from dismix.progress import Progress
 from dismix.registry import near_names
-from dismix.show.contact_sheet import FAINT, LABEL, MARGIN, PAPER, picture_grid, shorten
-from dismix.show.lettering import lettering
-
-Pixels = NDArray[np.uint8]
-#: Small pictures are enlarged to about this side.
-_SIDE = 112
-_HEADER = 22
+from dismix.show.headed_grid import Pixels, headed_grid
 
 
 @dataclass(frozen=True)
@@ -148,33 +140,6 @@ def draw_mixers(studio: Studio, rank: int) -> Image.Image:
 
 def _lams(lams: Tensor) -> list[str]:
     return [f"lam {lam:.1f}" for lam in lams.tolist()]
-
-
-def headed_grid(
-    rows: Sequence[Sequence[Pixels]], captions: Sequence[tuple[str, str]], headers: Sequence[str]
-) -> Image.Image:
-    """Lay out rows of square pictures with captions at the left and headers above.
-
-    Args:
-        rows: Pictures (side, side, 1 or 3), all of one side.
-        captions: A caption and a note a row.
-        headers: One a column.
-    """
-    side = rows[0][0].shape[0]
-    size = side * max(1, -(-_SIDE // side))
-    large = [[picture.repeat(size // side, 0).repeat(size // side, 1) for picture in row]
-             for row in rows]  # fmt: skip
-    grid = picture_grid(large, captions, size)
-    sheet = Image.new("RGB", (grid.width, grid.height + _HEADER), PAPER)
-    sheet.paste(grid, (0, _HEADER))
-    draw = ImageDraw.Draw(sheet)
-    for column, header in enumerate(headers):
-        centre = LABEL + column * (size + MARGIN) + size // 2
-        # Ranks have names of any length, in any script.
-        words, font = lettering(header, 12)
-        shown = shorten(words, font, size + MARGIN)
-        draw.text((centre, _HEADER - 6), shown, FAINT, font, anchor="ms")
-    return sheet
 
 
 FIGURES: dict[str, Callable[[Studio, int], Image.Image]] = {

@@ -1,6 +1,7 @@
 """What a user asks of a study, and what "auto" comes to on this machine."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -100,6 +101,8 @@ class Choices:
                 f"'{self.metric}' is no metric of single images", column="--metric",
                 cure=near_names(self.metric, [*METRICS]),
             )  # fmt: skip
+        if self.worth is not None:
+            _refuse_worth(self.worth, METRICS[self.metric])
         if self.folds < 2:
             raise DisMixError(f"{self.folds} folds", column="--folds", cure="give 2 or more")
         if self.budget is not None and (self.epochs or self.generator_epochs):
@@ -123,6 +126,17 @@ class Choices:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
         return dataclasses.asdict(self)
+
+
+def _refuse_worth(worth: float, metric: Metric) -> None:
+    """Refuse a gain that nothing could reach: all smaller ones would then be "no gain"."""
+    share = metric.name == "accuracy"
+    # `not inside` rather than `outside`, so that NaN is caught too.
+    if not 0 <= worth < (1 if share else math.inf):
+        raise DisMixError(
+            f"{worth:g} is no gain in {metric.words}", column="--worth",
+            cure="give a share of the images, 0.02 for 2 points" if share else "give 0 or more",
+        )  # fmt: skip
 
 
 def _refuse_factors(changes: Mapping[str, str]) -> None:

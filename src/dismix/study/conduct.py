@@ -1,12 +1,10 @@
 """A study from beginning to end; killed at any moment it loses at most the run in flight."""
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dismix import atomic
 from dismix.bench.durations import in_words
 from dismix.bench.engines import make_engine
 from dismix.bench.folder import BenchFolder
@@ -22,10 +20,11 @@ from dismix.study.choices import Choices, Settled, settle
 from dismix.study.dealing import between
 from dismix.study.findings import write_findings
 from dismix.study.intake import Intake, take_in
+from dismix.study.lengths import kept_lengths, lengths
 from dismix.study.planning import resolved, study_plan
 from dismix.study.speed import BENCH, measured_speed
 
-DATA, LENGTHS = "data/manifest.csv", "lengths.json"
+DATA = "data/manifest.csv"
 #: Seconds from which a user is told how to make it shorter.
 LONG = 2 * 3600
 Tell = Callable[[str], None]
@@ -107,7 +106,7 @@ def prepare(
             intake.manifest, choices, settled, output, votes=intake.votes, decode=decode,
             progress=progress,
         )  # fmt: skip
-        budget = _lengths(output / LENGTHS, choices, settled, len(intake.manifest), speed)
+        budget = lengths(output, choices, settled, len(intake.manifest), speed)
     return Prepared(choices, settled, intake, speed, budget, name, _source(path))
 
 
@@ -127,7 +126,7 @@ def _finished(
     if not any((folder.root / "records").glob("*.json")):
         return None
     images = len(intake.manifest)
-    budget = _kept_lengths(output / LENGTHS, _request(choices, settled, images))
+    budget = kept_lengths(output, choices, settled, images)
     if budget is None:
         if choices.budget is not None:
             return None
@@ -159,33 +158,6 @@ def _source(path: str | Path) -> str:
     return place.name if own else f"{place.parent.name}/{place.name}"
 
 
-def _lengths(path: Path, choices: Choices, settled: Settled, images: int, speed: Speed) -> Budget:
-    """Return what was chosen when this study began, so that it goes on with the same runs."""
-    request = _request(choices, settled, images)
-    kept = _kept_lengths(path, request)
-    if kept is not None:
-        return kept
-    budget = choose(choices, settled, images, speed)
-    atomic.write_json(path, {"request": request, "budget": budget.to_dict()})
-    return budget
-
-
-def _request(choices: Choices, settled: Settled, images: int) -> dict[str, object]:
-    """Return all that lengths depend on, as JSON has it."""
-    asked = {k: v for k, v in choices.to_dict().items() if k not in ("metric", "worth")}
-    plain = {**asked, "images": images, "arch": settled.arch}
-    found: dict[str, object] = json.loads(json.dumps(plain))
-    return found
-
-
-def _kept_lengths(path: Path, request: dict[str, object]) -> Budget | None:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return Budget(**content["budget"]) if content["request"] == request else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
 def _planned(
     prepared: Prepared, folder: BenchFolder, output: Path, progress: Progress | None
 ) -> tuple[Plan, Study]:
@@ -201,7 +173,13 @@ def _planned(
 
 def _announced(prepared: Prepared, study: Study, folder: BenchFolder) -> str:
     done = sum(folder.status(run.id) == "done" for run in study.runs)
-    return prepared.announcement(done, between([run.images for run in study.runs]))
+    said = prepared.announcement(done, between([run.images for run in study.runs]))
+    own = {run.id for run in study.runs}
+    others = sum(path.stem not in own for path in (folder.root / "records").glob("*.json"))
+    if others and done < len(own):
+        # Hours may have gone into them: data that were changed by mistake are told here.
+        said += f"; {others} earlier trainings in this folder are of other images or settings"
+    return said
 
 
 def announce(

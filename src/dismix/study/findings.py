@@ -14,15 +14,15 @@ from dismix.bench.folder import BenchFolder
 from dismix.bench.sources import FULL
 from dismix.bench.specs import Study
 from dismix.data.annotators.agreement import measure_agreement
-from dismix.data.laws import law_columns
+from dismix.data.laws import law_columns, read_laws
 from dismix.data.manifest import Manifest, read_manifest
+from dismix.data.strata import group_names, is_grouped
 from dismix.progress import Progress
 from dismix.provenance import provenance
 from dismix.study.budget import usual
 from dismix.study.choices import METRICS
 from dismix.study.costs import costs
 from dismix.study.dealing import Dealt, dealing_notes, dealing_words, dealt_folds
-from dismix.study.intake import group_names
 from dismix.study.mixes import MixLook, look_at_mixes
 from dismix.study.page import write_page
 from dismix.study.pooled import PAIRS, Pooled, compare, learned, pool, results
@@ -146,11 +146,17 @@ def _notes(prepared: "Prepared", folds: Sequence[Dealt]) -> list[str]:
     notes += dealing_notes(folds, prepared.intake.manifest.meta.ranks)
     budget = prepared.budget
     epochs, generator, _ = usual(prepared.settled, budget.train)
-    if budget.epochs < epochs / 2 or budget.generator_epochs < generator / 2:
+    short = [
+        f"{who} had {had} epochs (usual are {often})"
+        for who, had, often in (
+            ("graders", budget.epochs, epochs), ("generators", budget.generator_epochs, generator)
+        )
+        if had < often / 2
+    ]  # fmt: skip
+    if short:
         notes.append(
-            f"Trainings were short: graders had {budget.epochs} epochs (usual are {epochs}) and "
-            f"generators {budget.generator_epochs} (usual are {generator}). DisMix depends on its "
-            "generator most, so a longer study may answer otherwise."
+            f"Trainings were short: {' and '.join(short)}. DisMix depends on its generator most, "
+            "so a longer study may answer otherwise."
         )
     return notes
 
@@ -166,20 +172,28 @@ def _facts(prepared: "Prepared", manifest: Manifest, folds: Sequence[Dealt]) -> 
         else majority if graded == 0
         else f"the reference grade ({graded:,} images) or {majority}"
     )  # fmt: skip
-    labels = [name for name, given in (("votes", manifest.annotators), ("soft labels", soft))
-              if given]  # fmt: skip
-    units = "groups" if "group" in manifest.table else "images"
+    laws = read_laws(manifest.table, manifest.num_ranks)
+    spoken = manifest.has_votes | ~np.isnan(laws).any(axis=1)
+    labels = [
+        name
+        for name, given in (
+            ("votes", manifest.has_votes.any()), ("soft labels", soft),
+            ("single grades", not spoken.all()),
+        )
+        if given
+    ]  # fmt: skip
+    units = "groups" if is_grouped(manifest) else "images"
     counted = METRICS[choices.metric].step > 0
     kept = (
         "Images of one group (patient) never stood on both sides."
-        if "group" in manifest.table
+        if is_grouped(manifest)
         else "The data name no groups (patients); images of one person may stand on both sides, "
         "which flatters all three alike."
     )
     return [
         f"All images were dealt into {choices.folds} folds {dealt}. "
         f"Networks and generators that are tested on a fold never saw any of it. {kept}",
-        f"Of the rest, in each fold {used}, by {' and '.join(labels) or 'single grades'}. Held-out "
+        f"Of the rest, in each fold {used}, by {' and '.join(labels)}. Held-out "
         f"images were judged by {judged}.",
         f"No mixing, Mixup and DisMix had the same network, images, seeds and number of images "
         f"seen; {budget.repeats} training{'s' * (budget.repeats != 1)} each in every fold.",

@@ -7,14 +7,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from dismix.bench.derive import FOLDS_SEED, all_folds
 from dismix.data.decode import advised
 from dismix.data.laws import law_columns
 from dismix.data.manifest import Manifest
 from dismix.data.patient_columns import patient_column
 from dismix.data.sources import open_manifest
-from dismix.data.splits import k_fold, merge_splits
+from dismix.data.splits import split_validation
 from dismix.data.store import build_store
 from dismix.data.store_settings import settings_for
+from dismix.data.strata import group_names, is_grouped
 from dismix.errors import DisMixError
 from dismix.progress import Progress
 from dismix.study.choices import Choices
@@ -31,7 +33,7 @@ class Intake:
         manifest: All rows that take part.
         counts: (C) images of each rank, by what training uses.
         votes: Whether training uses votes (else single grades).
-        groups: Number of groups (patients), images without one counted singly.
+        groups: Number of groups (patients); images without one count singly, equal files as one.
         notes: What a reader has to know about these data.
         skipped: A line for each image that could not be read.
     """
@@ -77,24 +79,16 @@ def take_in(
     manifest, skipped = _readable(manifest, choices, size, progress)
     if skipped:
         notes.append(f"{len(skipped)} images could not be read and were left out.")
-    counts = np.bincount(manifest.target().hard.numpy(), minlength=manifest.num_ranks)
-    _refuse_too_few(manifest, counts, choices.folds)
-    notes += _fold_notes(manifest, counts, choices.folds)
+    hard, groups = manifest.target().hard.numpy(), np.array(group_names(manifest))
+    counts = np.bincount(hard, minlength=manifest.num_ranks)
+    _refuse_too_few(manifest, counts, len({*groups}), choices.folds)
+    _refuse_folds(manifest, choices.folds)
+    notes += _rare_grades(manifest, hard, groups, choices.folds)
     votes = bool(manifest.annotators) or bool(law_columns(manifest.table))
     return Intake(
-        manifest, tuple(int(c) for c in counts), votes, len({*group_names(manifest)}),
+        manifest, tuple(int(c) for c in counts), votes, len({*groups}),
         tuple(notes), tuple(skipped),
     )  # fmt: skip
-
-
-def group_names(manifest: Manifest) -> list[str]:
-    """Return the group of each of N rows; an image without one is its own."""
-    names = [f"image {i}" for i in range(len(manifest))]
-    if "group" not in manifest.table:
-        return names
-    group = manifest.table["group"]
-    known = group.notna().to_numpy(dtype=bool)
-    return [f"group {g}" if k else n for g, k, n in zip(group, known, names, strict=True)]
 
 
 def _readable(
@@ -114,7 +108,7 @@ def _readable(
     return manifest.rows(keep), [f"{item.path.name}: {item.reason}" for item in store.skipped]
 
 
-def _refuse_too_few(manifest: Manifest, counts: NDArray[np.int64], folds: int) -> None:
+def _refuse_too_few(manifest: Manifest, counts: NDArray[np.int64], groups: int, folds: int) -> None:
     place = manifest.path or manifest.root
     names, present = manifest.meta.ranks, np.flatnonzero(counts)
     if len(present) < 2:
@@ -123,11 +117,10 @@ def _refuse_too_few(manifest: Manifest, counts: NDArray[np.int64], folds: int) -
             file=place,
             cure="add images of other grades",
         )
-    groups = len({*group_names(manifest)})
     # Of both rules the one that allows less: advice has to work.
     most = min(groups, len(manifest) // LEAST_IN_A_FOLD)
     fewer = f"give --folds {most}, or " if most >= 2 else ""
-    if groups < folds and "group" in manifest.table:
+    if groups < folds and is_grouped(manifest):
         raise DisMixError(
             f"{groups} groups (patients) cannot be dealt into {folds} folds",
             file=place,
@@ -141,25 +134,38 @@ def _refuse_too_few(manifest: Manifest, counts: NDArray[np.int64], folds: int) -
         )
 
 
-def _fold_notes(manifest: Manifest, counts: NDArray[np.int64], folds: int) -> list[str]:
-    """Deal the folds once, to fail now rather than later, and say which grades are rare."""
-    others = {name: "train" for name in ("val", "test") if (manifest.table["split"] == name).any()}
-    pooled = merge_splits(manifest, others) if others else manifest
+def _refuse_folds(manifest: Manifest, folds: int) -> None:
+    """Deal the folds and their validation parts once, to fail now rather than after a trial."""
+    place = manifest.path or manifest.root
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            k_fold(pooled, folds, seed=0, held_out="test")
+            dealt = all_folds(manifest, folds, FOLDS_SEED)
         except DisMixError as error:
             raise DisMixError(
-                error.problem, file=manifest.path or manifest.root, column=error.column,
+                error.problem, file=place, column=error.column,
                 cure=(error.cure or "").replace("give 2 to", "give --folds 2 to"),
             ) from error  # fmt: skip
-    hard, group = manifest.target().hard.numpy(), np.array(group_names(manifest))
+        for number, fold in enumerate(dealt, start=1):
+            try:
+                split_validation(fold, seed=0)
+            except DisMixError as error:
+                raise DisMixError(
+                    f"fold {number} of {folds} {error.problem}", file=place,
+                    cure="add images of other groups (patients): each grade needs one to learn "
+                    "from, one to choose the checkpoint by and one to be tested on",
+                ) from error  # fmt: skip
+
+
+def _rare_grades(
+    manifest: Manifest, hard: NDArray[np.int64], groups: NDArray[np.str_], folds: int
+) -> list[str]:
+    """Say which grades too few groups (N,) hold for every fold to have one."""
+    noun = "patients or groups" if is_grouped(manifest) else "images"
     notes = []
-    for rank, count in enumerate(counts):
-        name, holders = manifest.meta.ranks[rank], len({*group[hard == rank]})
-        noun = "patients or groups" if "group" in manifest.table else "images"
-        if count == 0:
+    for rank, name in enumerate(manifest.meta.ranks):
+        holders = len({*groups[hard == rank]})
+        if holders == 0:
             notes.append(f"No image has grade '{name}': no grader here could ever learn it.")
         elif holders == 1:
             notes.append(

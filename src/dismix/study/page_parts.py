@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dismix.bench.durations import in_words
-from dismix.graders.metrics import metric_text, on_own_scale
+from dismix.graders.metrics import metric_text, place_in_words
 from dismix.study.choices import METRICS, MIXERS
 from dismix.study.verdict import NAMES, RULE
 from dismix.study.words import bare, gained, number
@@ -36,13 +36,17 @@ def _mixer(name: str) -> str:
 
 
 def rich(text: str) -> str:
-    """Return text as HTML, with options of the command line kept in one piece.
+    """Return text as HTML, with commands and their options kept in one piece.
 
     Example:
-        >>> rich("try --epochs, a < b")
-        'try <code>--epochs</code>, a &lt; b'
+        >>> rich("try --epochs or `--size 96`, a < b")
+        'try <code>--epochs</code> or <code>--size 96</code>, a &lt; b'
     """
-    return re.sub(r"(?<![\w-])(--[a-z][a-z-]*)", r"<code>\1</code>", html.escape(text))
+    return re.sub(
+        r"`([^`]+)`|(?<![\w-])(--[a-z][a-z-]*)",
+        lambda found: f"<code>{found[1] or found[2]}</code>",
+        html.escape(text),
+    )
 
 
 def _cell(inner: str, *, best: bool) -> str:
@@ -121,7 +125,7 @@ def agreement_part(found: Mapping[str, Any]) -> str:
             [
                 html.escape(name), f"{agreement['votes'][i]:,}",
                 f"{100 * right / total:.0f} %" if total else "–",
-                "–" if bias is None else f"{bias:+.2f}".replace("-", "\N{MINUS SIGN}"),
+                "–" if bias is None else _signed(bias),
             ]
         )  # fmt: skip
     header = ["Annotator", "votes", "as the others' majority", "severity against the others"]
@@ -151,6 +155,17 @@ def _no_agreement(found: Mapping[str, Any], agreement: Mapping[str, Any] | None)
 
 def _text(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
+
+
+def _signed(value: float) -> str:
+    """Return a number with its sign; what is rounded to nothing has none.
+
+    Example:
+        >>> _signed(0.04), _signed(-0.001)
+        ('+0.04', '0.00')
+    """
+    text = f"{value:+.2f}".replace("-", "\N{MINUS SIGN}")
+    return text if float(f"{value:.2f}") else text[1:]
 
 
 def _reading(alpha: float | None) -> str:
@@ -216,8 +231,8 @@ def _card(mix: Any, ranks: Sequence[str], same: float) -> str:
         + picture("partner", "partner")
         + picture("mix", "mix", "made")
         + picture("nearest", "nearest")
-        + f"</div><figcaption><b>{_POLICIES.get(mix.policy, mix.policy)}</b>, from {start} to rank "
-        f"{on_own_scale(mix.rank, ranks):.1f}; {near}.{extra}</figcaption></figure>"
+        + f"</div><figcaption><b>{_POLICIES.get(mix.policy, mix.policy)}</b>, from {start} to "
+        f"{html.escape(place_in_words(mix.rank, ranks))}; {near}.{extra}</figcaption></figure>"
     )
 
 
@@ -237,13 +252,13 @@ def cost_part(found: Mapping[str, Any]) -> str:
     bars.append(("t-dismix gen", cost["generator_seconds"], "generators, for DisMix"))
     bar = "".join(f'<i class="{c}" style="flex:{s / total:.4f}"></i>' for c, s, _ in bars)
     keys = "".join(f'<span><i class="{c}"></i>{t} {in_words(s)}</span>' for c, s, t in bars)
-    header = ["", "trainings", "images seen in each", "time of one", "extra", "generators"]
+    header = ["", "trainings", "images seen in one", "time of one", "extra", "generators"]
     share = 100 * cost["generator_share"]
     return (
         f"<h2>What it cost</h2><p>{in_words(cost['total_seconds'])} of computing on "
         f"{html.escape(found['hardware'])}; {share:.0f} % of it went into {cost['generators']} "
-        "generators, one a fold. Every training saw the same number of images, whatever the mixer; "
-        "the generators' time comes on top for DisMix.</p>"
+        "generators, one a fold. In a fold every training saw the same number of images, whatever "
+        "the mixer; the generators' time comes on top for DisMix.</p>"
         f'<div class="spent">{bar}</div><div class="keys">{keys}</div>' + table(header, rows)
     )
 

@@ -13,11 +13,12 @@ Answer = Literal["yes", "no", "cannot tell"]
 LEVEL = 0.975
 #: The rule as the page prints it; `judged` and `decide` are the same in code.
 RULE = (
-    "If none of the three is better than giving every image one and the same grade (95 % interval)"
-    ", nothing was learned that mixing could have helped with: one cannot tell.",
+    "If none of the three is shown to be better than giving every image one and the same grade (95 "
+    "% interval), it is open whether anything was learned that mixing could help with: one cannot "
+    "tell.",
     "Mixup and DisMix are each compared with training without mixing, on the same held-out "
     "images. Two questions are asked, so each interval is a 97.5 % one: the chance of a false "
-    "answer to either stays near 5 %, with three folds or more.",
+    "answer to either stays near 5 % or below, with three folds or more.",
     "A mixer helps if its whole interval of gains lies above zero. It hurts if the whole interval "
     "lies below zero. It brings no gain if the interval ends below the smallest gain worth having "
     "({worth}). Otherwise one cannot tell.",

@@ -59,9 +59,9 @@ def spell(
     reasons = [_reason(comparisons[name, "none"], metric, worth) for name in ("mixup", "dismix")]
     if not learned:
         return Verdict(
-            answer, mixer, "Cannot tell: the graders learned nothing",
-            ("None of the three graded held-out images better than giving all of them one and the "
-             "same grade would have done.",
+            answer, mixer, "Cannot tell: no grader is shown to have learned anything",
+            ("None of the three is shown to grade held-out images better than giving all of them "
+             "one and the same grade would.",
              "Trainings were too short, or the images too few or too small: try --epochs, a larger "
              "--budget, --size or another --backbone."),
         )  # fmt: skip
@@ -132,6 +132,6 @@ def _choice(comparisons: Comparisons, metric: Metric, mixer: str) -> str:
             f"Both help. DisMix is not shown to be better than Mixup ({shown}), and Mixup needs "
             "no generator."
         )
-    if mixer == "dismix" and pair.finding != "helps":
+    if mixer == "dismix" and pair.finding == "cannot tell":
         return f"Against Mixup itself the evidence is weaker: {shown}."
     return f"DisMix against Mixup: {shown}."

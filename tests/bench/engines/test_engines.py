@@ -1,10 +1,12 @@
 """Workers that die: their runs end all the same, and none runs twice."""
 
+import multiprocessing
 import os
 import signal
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from tests.bench.study import tiny_plan, tiny_study
@@ -68,6 +70,35 @@ def test_ray_restarts_lost_workers_and_ends_all_runs_once(tmp_path):
 
 
 @pytest.mark.slow
+def endless(folder: str) -> None:
+    """Run, side by side, what takes far longer than any test."""
+    settings = {**tiny_plan().settings, "epochs": 100_000}
+    factors = {"grader": ["ce"], "mixer": ["none"], "seed": [0]}
+    study, bench = tiny_study(Path(folder), settings=settings, factors=factors)
+    run_study(study, bench, make_engine("processes"), cpu=True)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="kills by signal")
+def test_a_killed_runner_leaves_no_worker_that_holds_its_run(tmp_path):
+    bench = BenchFolder(tmp_path)
+    runner = multiprocessing.get_context("spawn").Process(target=endless, args=(str(tmp_path),))
+    runner.start()
+    while not (started := [line for line in bench.log() if line["event"] == "started"]):
+        assert runner.is_alive()
+        time.sleep(0.05)
+    assert started[0]["pid"] != runner.pid
+    runner.kill()
+    runner.join()
+    free, until = False, time.monotonic() + 30
+    while not free and time.monotonic() < until:
+        time.sleep(0.1)
+        with bench.try_lock(f"run-{started[0]['id']}") as free:
+            pass
+    if not free:
+        os.kill(started[0]["pid"], signal.SIGKILL)
+    assert free
+
+
 @pytest.mark.skipif(os.name == "nt", reason="kills by signal")
 def test_processes_replace_dead_workers(tmp_path):
     study, bench = long_enough(tmp_path)

@@ -34,6 +34,40 @@ def test_numbers_with_decimals_are_ranked_by_value(tmp_path: Path, draw: Draw) -
     assert "-1 < 0.25 < 0.5 < 1" in manifest.meta.notes
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("mild", "moderate", "none"),
+        ("NC", "G3", "G4"),
+        ("T2 none", "T2 mild"),
+        ("2a", "2b"),
+        ("KL", "KL1"),
+        ("<1", "1-2", ">2"),
+    ],
+)
+def test_words_are_not_ranked_by_the_alphabet(
+    tmp_path: Path, draw: Draw, names: tuple[str, ...]
+) -> None:
+    for name in names:
+        draw(tmp_path / name / "a.png")
+    with pytest.raises(DisMixError, match="no number says which folder is the lower rank") as info:
+        folders.read(tmp_path)
+    assert "--ranks" in str(info.value)
+    assert all(name in str(info.value) for name in names)
+    assert folders.read(tmp_path, ranks=names).meta.ranks == names
+
+
+@pytest.mark.parametrize(
+    "names", [("0_none", "1 mild", "2-severe"), ("KL-1 a", "kl-2", "KL-10"), ("grade1", "grade2")]
+)
+def test_words_with_a_number_each_are_ranked_by_it(
+    tmp_path: Path, draw: Draw, names: tuple[str, ...]
+) -> None:
+    for name in names:
+        draw(tmp_path / name / "a.png")
+    assert folders.read(tmp_path).meta.ranks == names
+
+
 def test_a_folder_whose_name_begins_with_a_space_is_named(tmp_path: Path, draw: Draw) -> None:
     for grade in ("grade 0 ", " grade 1"):
         draw(tmp_path / grade / "a.png")
@@ -138,31 +172,31 @@ def test_names_that_are_no_text_are_one_line(tmp_path: Path, draw: Draw, place: 
 def test_pictures_that_cannot_be_read_are_told_and_no_grade_goes_with_them(
     tmp_path: Path, draw: Draw
 ) -> None:
-    for grade in ("a", "b", "c"):
+    for grade in ("1a", "2b", "3c"):
         draw(tmp_path / grade / "1.png")
         (tmp_path / grade / "2.gif").write_bytes(b"GIF89a")
-    (tmp_path / "b" / "3.nii.gz").write_bytes(b"x")
+    (tmp_path / "2b" / "3.nii.gz").write_bytes(b"x")
     with pytest.warns(UserWarning, match=r"4 pictures of kinds .* left out \(3 .gif, 1 .nii.gz\)"):
         manifest = read_source(tmp_path)
     assert len(manifest) == 3
-    (tmp_path / "c" / "1.png").unlink()
+    (tmp_path / "3c" / "1.png").unlink()
     # Also where the layout is to be guessed: the folder at fault is named.
-    with pytest.raises(DisMixError, match=r"c: holds pictures that cannot be read \(1 .gif\)"):
+    with pytest.raises(DisMixError, match=r"3c: holds pictures that cannot be read \(1 .gif\)"):
         read_source(tmp_path)
 
 
 def test_linked_folders_are_looked_into_once(tmp_path: Path, draw: Draw) -> None:
-    for grade in ("a", "b"):
+    for grade in ("1a", "2b"):
         draw(tmp_path / "set" / grade / "1.png")
     draw(tmp_path / "elsewhere" / "2.png")
-    (tmp_path / "set" / "a" / "more").symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "set" / "a" / "again").symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "set" / "b" / "up").symlink_to(tmp_path / "set" / "b")
+    (tmp_path / "set" / "1a" / "more").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "set" / "1a" / "again").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "set" / "2b" / "up").symlink_to(tmp_path / "set" / "2b")
     manifest = folders.read(tmp_path / "set")
     names = manifest.table["image"].tolist()
     assert len(names) == 3
-    assert {"a/1.png", "b/1.png"} < {*names}
-    assert {*names} & {"a/more/2.png", "a/again/2.png"}
+    assert {"1a/1.png", "2b/1.png"} < {*names}
+    assert {*names} & {"1a/more/2.png", "1a/again/2.png"}
 
 
 def test_one_name_for_all_grades_is_a_list_without_commas() -> None:
@@ -185,7 +219,6 @@ def test_accents_are_spelled_in_two_ways(tmp_path: Path, draw: Draw) -> None:
     for split, form in forms.items():
         for grade in ("sain", "léger"):
             draw(tmp_path / split / unicodedata.normalize(form, grade) / f"{split}.png")
-    assert folders.read(tmp_path).meta.ranks == ("léger", "sain")
     manifest = folders.read(tmp_path, ranks=("sain", "léger"))
     assert manifest.meta.ranks == ("sain", "léger")
     assert manifest.grades.tolist() == [1, 0, 1, 0]

@@ -1,3 +1,4 @@
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -371,6 +372,23 @@ def test_numbers_in_names_are_meant_by_numbers(tmp_path: Path) -> None:
         table.read(path, ranks=("1", "2", "3"))
     with pytest.raises(DisMixError, match="'first_rank': is 1, and the lowest rank is called '0_"):
         table.read(path, ranks=("0_no", "1_mild", "2_severe"), first_rank=1)
+
+
+@pytest.mark.parametrize("cells", [("1", "2", "3"), ("1", "", "3")])
+def test_a_lowest_rank_that_no_number_means_is_told(tmp_path: Path, cells: tuple[str, ...]) -> None:
+    path = save(tmp_path, "image,a,b\n" + "".join(f"{i},{c},2\n" for i, c in enumerate(cells)))
+    names, people = ("none", "mild", "severe", "worst"), ("a", "b")
+    with pytest.warns(UserWarning, match="1 is 'mild'; add --set first_rank=1 if 1 is 'none'"):
+        found = table.read(path, ranks=names, annotators=people)
+    assert found.votes[0].tolist() == [1, 2]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = table.read(path, ranks=names, annotators=people, first_rank=1)
+        assert found.votes[0].tolist() == [0, 1]
+        words = save(tmp_path, "image,grade\na,mild\nb,severe\n", "words.csv")
+        assert table.read(words, ranks=names).grades.tolist() == [1, 2]
+    with pytest.raises(DisMixError, match="; if 1 is 'none', add --set first_rank=1"):
+        table.read(path, ranks=names[:3], annotators=people)
 
 
 def test_a_number_that_may_mean_two_ranks_is_refused(tmp_path: Path) -> None:

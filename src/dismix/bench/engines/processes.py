@@ -17,6 +17,7 @@ from typing import Any
 
 from dismix.bench.engines.base import Hooks
 from dismix.bench.worker import Job, lost_record, run_job
+from dismix.locks import end_with_parent
 from dismix.progress import Progress
 
 DEATHS = 3
@@ -116,7 +117,11 @@ class Processes:
 
 
 def _work(pipe: Connection, threads: int) -> None:
-    """Do jobs until the other end closes; a worker whose parent was killed ends too."""
+    """Do jobs until the other end closes; a worker whose parent was killed ends too, at once.
+
+    Else the next start would find its run locked, and pass over it.
+    """
+    end_with_parent()
     with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         import torch
 

@@ -169,6 +169,8 @@ def _grade_cure(number: int | None, ranks: Sequence[str], first: int) -> str:
     elif ranks:
         top = first + len(ranks) - 1
         cure = f"write a whole number from {first} to {top} or one of {', '.join(ranks)}"
+        if number == top + 1:
+            cure += f"; if {first + 1} is '{ranks[0]}', add --set first_rank={first + 1}"
     elif number is None:
         cure = f"write a whole number from {first}, or list the names from low to high with --ranks"
     else:

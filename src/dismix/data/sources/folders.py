@@ -4,19 +4,16 @@ Folders called train(ing), val(id, idation) and test(ing) are splits, beside whi
 may hold images; without them every image is in ``train`` and splitting is a later step. Folders
 with whole numbers as names are ranks in that order, and a number missing in between stays an
 empty rank that `data check` reports; one far above the others, such as 99 for "not graded", is
-refused. Other numbers are ranked by their value, other names by
-natural sort (grade 9 before grade 10), or as ``ranks`` lists them.
+refused. Other names are ranked by the one number that tells them apart (0_none, grade 10), or as
+``ranks`` lists them; words alone are refused without it, since the alphabet knows no severity.
 """
 
-import unicodedata
 import warnings
-from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
 
 from dismix.data.manifest import Manifest, ManifestMeta, make_manifest
-from dismix.data.rank_names import written_number
 from dismix.data.sources import koa
 from dismix.data.sources.base import (
     SOURCES,
@@ -25,18 +22,16 @@ from dismix.data.sources.base import (
     group_of,
     require_folder,
 )
+from dismix.data.sources.folder_ranks import ranked_names
 from dismix.data.sources.walking import (
     holds_images,
     images_below,
     kinds_of,
-    natural_key,
     subfolders,
     unread_below,
 )
 from dismix.data.spelling import alike
-from dismix.data.validate import first_jump
 from dismix.errors import DisMixError
-from dismix.registry import near_names
 
 SPLIT_FOLDERS = {
     "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val",
@@ -59,7 +54,7 @@ def read(
 
     Args:
         root: Folder that contains the grade folders, or the split folders.
-        ranks: Folder names from the lowest rank to the highest; empty for their natural order.
+        ranks: Folder names from the lowest rank to the highest; empty where numbers say the order.
         group_pattern: Regular expression with one capture group that finds the patient in an
             image's path below its grade folder, such as ``^(\d+)_``.
         grey: Images have one channel.
@@ -77,7 +72,7 @@ def read(
         raise DisMixError("no image was found in a grade folder", file=root, cure=_CURE)
     for _, folder in grades:
         _refuse_space(folder.relative_to(root), root)
-    names = _ranked([folder.name for _, folder in grades], ranks, root)
+    names = ranked_names([folder.name for _, folder in grades], ranks, root)
     if len(names) < 2:
         raise DisMixError(f"holds only one grade, '{names[0]}'", file=root, cure=_CURE)
     position = {alike(name): rank for rank, name in enumerate(names)}
@@ -99,7 +94,7 @@ def read(
         bits=bits,
         fit=fit,
         source="folders",
-        notes="" if ranks else _order_note(names),
+        notes="" if ranks else f"ranks by folder name: {' < '.join(names)}",
     )
     return make_manifest(pd.DataFrame(rows), meta, root)
 
@@ -184,70 +179,6 @@ def _refuse_loose(folder: Path) -> None:
     loose = images_below(folder, deep=False)
     if loose:
         raise DisMixError("lies in no grade folder", file=loose[0], cure=_CURE)
-
-
-def _ranked(found: Iterable[str], ranks: tuple[str, ...], root: Path) -> tuple[str, ...]:
-    """Return the names of all ranks, low to high."""
-    # Neither names nor their order hang on how a disk spells accents.
-    spelled = {alike(name): unicodedata.normalize("NFC", name) for name in found}
-    names = sorted(spelled.values(), key=natural_key)
-    if ranks:
-        known = [alike(rank) for rank in ranks]
-        for name in names:
-            if alike(name) not in known:
-                raise DisMixError(
-                    f"folder '{name}' is not among the ranks",
-                    file=root,
-                    column="ranks",
-                    cure=near_names(name, list(ranks)),
-                )
-        return tuple(ranks)
-    if all(name.isdecimal() for name in names):
-        numbers = {int(name): name for name in names}
-        _refuse_same_number(names, numbers, root)
-        _refuse_jump(numbers, root)
-        return tuple(numbers.get(n, str(n)) for n in range(min(numbers), max(numbers) + 1))
-    values = [(value, name) for name in names if (value := written_number(name)) is not None]
-    # Not by natural sort, which has 0.25 after 0.5, and -1 after 0.
-    return tuple(name for _, name in sorted(values)) if len(values) == len(names) else tuple(names)
-
-
-def _refuse_same_number(names: Iterable[str], numbers: dict[int, str], root: Path) -> None:
-    """Raise for a name such as 00 whose number another name has too."""
-    for name in names:
-        other = numbers[int(name)]
-        if other != name:
-            raise DisMixError(
-                f"folders '{name}' and '{other}' have the same number",
-                file=root,
-                cure="give the folders of a grade one name, and those of two grades two numbers",
-            )
-
-
-def _refuse_jump(numbers: dict[int, str], root: Path) -> None:
-    """Raise for a number that looks like a code for "not graded" and would make many ranks."""
-    jump = first_jump(sorted(numbers))
-    if jump is not None:
-        below, name = (numbers[int(number)] for number in jump)
-        raise DisMixError(
-            f"is far above the next grade, {below}",
-            file=root / name,
-            cure=f"move the folder away if {name} says that there is no grade; if it is a rank,"
-            " list the names of all folders from low to high with --ranks",
-        )
-
-
-def _order_note(names: tuple[str, ...]) -> str:
-    """Say how ranks were ordered; words in alphabetical order are seldom in that of severity.
-
-    Example:
-        >>> _order_note(("0_none", "1_mild"))
-        'ranks by folder name: 0_none < 1_mild'
-    """
-    order = " < ".join(names)
-    if all(any(letter.isdecimal() for letter in name) for name in names):
-        return f"ranks by folder name: {order}"
-    return f"ranks by alphabet: {order}; if that is not their order, import again with --ranks"
 
 
 SOURCE = SOURCES.register("folders")(

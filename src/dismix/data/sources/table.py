@@ -3,7 +3,8 @@
 CSV with comma, semicolon or tab, UTF-8 with or without byte-order mark, or Parquet. Grades are
 names listed in ``ranks`` or whole numbers counted from ``first_rank``; where the names are or
 begin with numbers, a number is the one in a name. Nothing is shifted silently: a table whose
-lowest grade is 1 or more is refused until ``first_rank`` or ``ranks`` says what it means.
+lowest grade is 1 or more is refused until ``first_rank`` or ``ranks`` says what it means, and
+where ``ranks`` does, a lowest rank that nobody gave is told.
 """
 
 import re
@@ -23,11 +24,13 @@ from dismix.data.sources.base import SOURCES, Source
 from dismix.data.sources.table_columns import OPTIONS, Columns, own_names, renamed
 from dismix.data.sources.table_grades import (
     Scale,
+    any_number,
     columns_of_grades,
     no_grade,
     numbered_names,
     read_ranks,
     refuse_jump,
+    tell_empty_start,
 )
 from dismix.data.sources.walking import is_image
 from dismix.data.ungraded import left_out_note, ungraded_cure, ungraded_rows
@@ -89,6 +92,7 @@ def read(
     for column in law_columns(table):
         table[column] = table[column].map(_with_point)
     scale = Scale(tuple(ranks), first_rank)
+    counted = any_number(table)
     # Before the pivot of the long form, while each vote still has a line of its own.
     for column in columns_of_grades(table):
         name = shown.get(column, column)
@@ -101,6 +105,8 @@ def read(
     if not ranks:
         with own_names(shown):
             refuse_jump(table, scale, lines, path)
+    elif counted:
+        tell_empty_start(table, scale, path)
     # Before the pivot too: labelling tools list waiting images without an annotator.
     table, lines, left_out = _graded(table, lines, path, shown, skip=skip_ungraded)
     if "annotator" in table:

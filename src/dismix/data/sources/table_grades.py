@@ -4,6 +4,7 @@ Nothing is shifted silently: a number that may mean two ranks, a lowest grade ab
 explained and a number that looks like a code for "not graded" are refused.
 """
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from dismix.data.laws import law_columns
 from dismix.data.manifest import vote_columns
-from dismix.data.rank_names import find_rank, other_rank, own_numbers
+from dismix.data.rank_names import find_rank, other_rank, own_numbers, written_number
 from dismix.data.sources.base import parse_rank
 from dismix.data.validate import jump_problems
 from dismix.errors import DisMixError
@@ -97,6 +98,35 @@ def refuse_jump(table: pd.DataFrame, scale: Scale, lines: NDArray[np.int64], pat
         row = None if problem.row is None else int(lines[problem.row])
         raise DisMixError(
             problem.message, file=path, row=row, column=problem.column, cure=problem.cure
+        )
+
+
+def any_number(table: pd.DataFrame) -> bool:
+    """Return whether a grade is written as a number; before they are read."""
+    cells = (cell for column in columns_of_grades(table) for cell in table[column].dropna())
+    return any(written_number(str(cell).strip()) is not None for cell in cells)
+
+
+def tell_empty_start(table: pd.DataFrame, scale: Scale, path: Path) -> None:
+    """Warn where numbers counted from 0 leave the lowest of the named ranks empty.
+
+    Grades 1 to 3 of four names may be the upper three, or the lower three of a scale from 1.
+
+    Args:
+        table: With ranks from 0, of which some were numbers in the file.
+        scale: How grades were written.
+        path: The file.
+    """
+    # Numbers in names say what they mean.
+    if scale.first or law_columns(table) or any(map(str.isdecimal, "".join(scale.ranks))):
+        return
+    lowest = table[columns_of_grades(table)].min().min()
+    if not pd.isna(lowest) and lowest > 0:
+        warnings.warn(
+            f"{path}: nobody gave the lowest rank, '{scale.ranks[0]}': numbers count from 0, so"
+            f" {lowest} is '{scale.ranks[lowest]}'; add --set first_rank={lowest} if {lowest} is"
+            f" '{scale.ranks[0]}'",
+            stacklevel=3,
         )
 
 
