@@ -32,15 +32,31 @@ FOLDS = re.compile(r"<!-- folds: (\S+) -->\n((?:\|.*\n)+)")
 POLICIES = re.compile(r"<!-- policies: (\S+) -->\n((?:\|.*\n)+)")
 
 
+Runs = dict[tuple[str, str], dict[int, dict[str, float]]]
+
+
+def _runs(folder: Path) -> Runs:
+    """Return the metrics of each setting and mixer by seed.
+
+    A setting is named by its grader, and by its data set too where there are several.
+    """
+    records = [
+        json.loads(file.read_text(encoding="utf-8"))
+        for file in sorted((folder / "records").glob("*.json"))
+    ]
+    assert all(record["status"] == "done" for record in records), folder
+    factors = [record["factors"] for record in records]
+    several = len({named["data"] for named in factors}) > 1
+    runs: Runs = defaultdict(dict)
+    for record, named in zip(records, factors, strict=True):
+        name = f"{named['data']}, {named['grader']}" if several else named["grader"]
+        runs[name, named["mixer"]][named["seed"]] = record["metrics"]
+    return runs
+
+
 def _cells(folder: Path) -> dict[tuple[str, str], str]:
-    """Return "accuracy / MAE (seeds)" of each grader and mixer."""
-    runs: dict[tuple[str, str], list[dict[str, float]]] = defaultdict(list)
-    for file in sorted((folder / "records").glob("*.json")):
-        record = json.loads(file.read_text(encoding="utf-8"))
-        assert record["status"] == "done", file
-        factors = record["factors"]
-        runs[factors["grader"], factors["mixer"]].append(record["metrics"])
-    return {key: _cell(found) for key, found in runs.items()}
+    """Return "accuracy / MAE (seeds)" of each setting and mixer."""
+    return {key: _cell([*found.values()]) for key, found in _runs(folder).items()}
 
 
 def _written(table: str) -> dict[tuple[str, str], str]:
@@ -72,12 +88,7 @@ def test_paired_differences_are_those_of_the_records() -> None:
     tables = [found for page in PAGES for found in PAIRS.findall(page.read_text(encoding="utf-8"))]
     assert tables
     for folder, text in tables:
-        runs: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
-        for file in (RESULTS / folder / "records").glob("*.json"):
-            record = json.loads(file.read_text(encoding="utf-8"))
-            factors = record["factors"]
-            points = 100 * record["metrics"]["accuracy"]
-            runs[factors["grader"], factors["mixer"]][factors["seed"]] = points
+        runs = _runs(RESULTS / folder)
         head, _, *rows = [[c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines()]
         for other, *cells in rows:
             for grader, cell in zip(head[1:], cells, strict=True):
@@ -85,7 +96,10 @@ def test_paired_differences_are_those_of_the_records() -> None:
                 assert (cell == "not run") == (not theirs), (grader, other)
                 if not theirs:
                     continue
-                gains = [ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()]
+                gains = [
+                    100 * (ours[seed]["accuracy"] - theirs[seed]["accuracy"])
+                    for seed in ours.keys() & theirs.keys()
+                ]
                 error = stdev(gains) / len(gains) ** 0.5
                 assert cell == f"{mean(gains):+.1f} ({error:.1f})", (grader, other)
 
