@@ -27,7 +27,6 @@ from dismix.explore.session import Session
 from dismix.graders.base import Grader
 from dismix.graders.registry import create_grader
 
-
 #: What the toy run calls its ranks.
 KL = ["none", "doubtful", "minimal", "moderate", "severe"]
 
