@@ -87,8 +87,7 @@ def _run(folder: BenchFolder, job: Job, progress: Progress | None) -> Outcome:
             # Only now: where the record cannot be written, the next try goes on from here.
             shutil.rmtree(folder.work_dir(name), ignore_errors=True)
         folder.note(record["status"], name)
-    seconds = None if record["wall_s"] is None else own_seconds(record)
-    return _outcome(job, name, record["status"], seconds, record["error"])
+    return _outcome(job, name, record["status"], own_seconds(record), record["error"])
 
 
 def _generator(folder: BenchFolder, job: Job, progress: Progress | None) -> Outcome:
