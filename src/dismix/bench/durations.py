@@ -81,8 +81,9 @@ def own_seconds(record: Mapping[str, Any]) -> float | None:
 
 def _measured(seconds: object) -> float | None:
     """Return what can be a time, else None."""
-    known = isinstance(seconds, int | float) and math.isfinite(seconds) and seconds > 0
-    return float(seconds) if known else None
+    if not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds <= 0:
+        return None
+    return float(seconds)
 
 
 def _keys(kind: str, factors: Mapping[str, Any]) -> list[tuple[Any, ...]]:
