@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -109,6 +110,32 @@ def test_mistakes_of_a_plan_that_need_more_than_its_file(graded, tmp_path, kind,
     plan = make_plan({"kind": kind, "factors": {"grader": "ce"}, **changes}, "p")
     with pytest.raises(DisMixError, match=rf"^p, {words}"):
         resolve(plan, BenchFolder(tmp_path), {"a": graded})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("epoch", "3", "unknown setting 'epoch' of 'ce'; did you mean 'epochs'?"),
+        ("settings.epochs", "x", "column 'epochs': 'x' does not fit"),
+        ("grader", "ce,cee", "unknown grader 'cee'; did you mean 'ce'?"),
+        ("mixers.dismix.pol", "3", "the mixer 'dismix' has no option 'pol'"),
+        ("generator.foo", "1", "unknown setting 'foo'"),
+        ("validation.share", "7", "column 'validation.share': 7 is not allowed"),
+        ("data", "foo", "column 'data': there is no data set 'foo'"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_none_of_the_plans(graded, tmp_path, name, value, words):
+    with pytest.raises(DisMixError) as info:
+        plan = change_plan(read_plan("smoke"), {"epochs": "2", name: value})
+        resolve(plan, BenchFolder(tmp_path), {"mine": graded})
+    assert re.match(f"--set[:,] {re.escape(words)}", str(info.value))
+
+
+def test_a_mistake_of_a_changed_plan_is_its_own(graded, tmp_path):
+    content = {"factors": {"grader": ["ce"]}, "settings": {"epoch": 3}}
+    plan = change_plan(make_plan(content, "p"), {"lr": "0.1"})
+    with pytest.raises(DisMixError, match=r"^p: unknown setting 'epoch' of 'ce'"):
+        resolve(plan, BenchFolder(tmp_path), {"mine": graded})
 
 
 @pytest.mark.parametrize("command", ["plan", "status"])

@@ -444,6 +444,22 @@ def test_status_counts_by_factor(smoke):
     assert "grader cloc" in status_text(found)
 
 
+@pytest.mark.parametrize("time", ["x", [1], None, float("nan"), -3.0])
+def test_a_time_that_was_edited_by_hand_tells_nothing(smoke, tmp_path, time):
+    study, bench = smoke
+    copy = BenchFolder(tmp_path)
+    for run in study.runs[1:]:
+        record = {**bench.record(run.id), "wall_s": time, "generator_s": "x"}
+        text = json.dumps(record)
+        copy.record_path(run.id).parent.mkdir(exist_ok=True)
+        copy.record_path(run.id).write_text(text)
+    found = study_status(study, copy)
+    assert found["total"]["missing"] == 1
+    untold = study_status(study, BenchFolder(tmp_path / "empty"))
+    # The first run alone is left, by the estimate for all six of them.
+    assert 0 < found["seconds_left"] < untold["seconds_left"]
+
+
 def test_generators_are_runs_too(tmp_path):
     study, bench = tiny_study(
         tmp_path, kind="generator", factors={"ablation": ["no_reversal"]},

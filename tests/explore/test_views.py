@@ -19,6 +19,7 @@ from dismix.errors import DisMixError
 from dismix.explore import cards, views
 from dismix.explore.codebook import map_codes
 from dismix.explore.desk import TABS, TOWARDS, Desk
+from dismix.explore.opening import open_session
 from dismix.explore.opinion import Opinion
 from dismix.explore.pictures import as_image, difference, film_strip, highlighted
 from dismix.explore.recipe import Recipe
@@ -26,10 +27,13 @@ from dismix.explore.session import Session
 from dismix.graders.base import Grader
 from dismix.graders.registry import create_grader
 
+#: What the toy run calls its ranks.
+KL = ["none", "doubtful", "minimal", "moderate", "severe"]
+
 
 def toy_grader(ranks: int = 5, *, grey: bool = True, equalized: bool = False) -> Grader:
     grader = create_grader("ce", backbone="tiny", num_ranks=ranks, seed=0)
-    grader.about = {"ranks": [*map(str, range(ranks))], "size": 24, "grey": grey,
+    grader.about = {"ranks": KL[:ranks], "size": 24, "grey": grey,
                     "equalize": equalized}  # fmt: skip
     return grader.eval()
 
@@ -39,7 +43,7 @@ def judged(session: Session) -> Session:
     """The same session with a grader."""
     return Session(
         session.model, session.library, session.run, nearest=session.nearest,
-        opinion=Opinion(toy_grader(grey=False), 5),
+        opinion=Opinion(toy_grader(grey=False), session.ranks),
     )  # fmt: skip
 
 
@@ -143,16 +147,33 @@ def test_opinion_is_the_graders(session: Session) -> None:
         grader = toy_grader(grey=grey, equalized=equalized)
         grader.about["size"] = 32
         expected = grader.predict(equalize(pictures) if equalized else pictures)
-        found = Opinion(grader, 5)(pictures)
+        found = Opinion(grader, session.ranks)(pictures)
         assert torch.allclose(found.probabilities, expected.probabilities, atol=1e-6)
-    colour = Opinion(toy_grader(grey=False), 5)(pictures)
+    colour = Opinion(toy_grader(grey=False), session.ranks)(pictures)
     assert colour.probabilities.shape == (3, 5)
-    grey_of_colour = Opinion(toy_grader(), 5)(pictures.expand(-1, 3, -1, -1))
+    grey_of_colour = Opinion(toy_grader(), session.ranks)(pictures.expand(-1, 3, -1, -1))
     assert torch.allclose(
-        grey_of_colour.probabilities, Opinion(toy_grader(), 5)(pictures).probabilities, atol=1e-5
+        grey_of_colour.probabilities,
+        Opinion(toy_grader(), session.ranks)(pictures).probabilities,
+        atol=1e-5,
     )
     with pytest.raises(DisMixError, match="knows 3 ranks, the generator 5"):
-        Opinion(toy_grader(3), 5)
+        Opinion(toy_grader(3), session.ranks)
+
+
+def test_a_grader_of_other_ranks_is_refused_or_told(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grader = toy_grader()
+    monkeypatch.setattr(Grader, "load", lambda run, device: grader)
+    grader.about["ranks"] = KL[::-1]
+    with pytest.raises(
+        DisMixError, match=r"severe, the grader severe, .*, none; give --grader one"
+    ):
+        open_session(home / "run", grader=tmp_path, cache=home / "cache")
+    grader.about["ranks"] = [*KL[:4], "worst"]
+    with pytest.warns(UserWarning, match="moderate, worst; they are taken for the same ones"):
+        open_session(home / "run", grader=tmp_path, cache=home / "cache")
 
 
 def test_difference_is_red_where_brighter_and_blue_where_darker() -> None:

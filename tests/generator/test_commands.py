@@ -3,13 +3,16 @@
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from dismix.cli import main
+from dismix.data.manifest import read_manifest, write_manifest
 from dismix.errors import DisMixError
 from dismix.locks import in_use
 from dismix.mixing.encoding import run_manifest
@@ -52,6 +55,32 @@ def test_a_run_folder_in_use_is_refused(dismix, small_run, tmp_path: Path) -> No
         )  # fmt: skip
     assert code == 2
     assert f"run: is in use by process {os.getpid()}; wait for it or end it" in errors
+
+
+def test_grades_without_images_or_with_one_are_told_before_training(
+    dismix, small_run, tmp_path: Path, monkeypatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise DisMixError("stopped by a test")
+
+    monkeypatch.setattr("dismix.generator.images.load_split", stop)
+    data = read_manifest(small_run.data)
+    data = replace(data, table=data.table[["image", "split", "grade"]])
+    options = ("--arch", "tiny", "--size", 32, "--cpu", "-q")
+    _, _, errors = dismix("train", small_run.data, "-o", tmp_path / "a", *options)
+    assert "warning" not in errors
+    train, grades = (data.table["split"] == "train").to_numpy(), data.grades
+    worst = np.flatnonzero(train & (grades == 4))
+    few = ~train | (grades < 3)
+    few[worst[0]] = True
+    write_manifest(data.rows(few), tmp_path / "few.csv")
+    _, _, errors = dismix("train", tmp_path / "few.csv", "-o", tmp_path / "b", *options)
+    assert (
+        "no training image has grade 3 ('moderate'), so the generator never learns what it looks"
+        " like"
+    ) in errors
+    assert "very few training images of grade 4 ('severe'): 1\n" in errors
+    assert errors.endswith("error: stopped by a test\n")
 
 
 @pytest.mark.parametrize("name", ["guide", "generator", "last"])

@@ -349,6 +349,42 @@ def test_images_are_read_as_in_training_whatever_other_data_say(run, manifest):
     assert found["metrics"] == evaluate_run(run, manifest, cpu=True)["metrics"]
 
 
+@pytest.mark.parametrize("grey", [True, False])
+def test_images_of_another_kind_than_the_graders_are_told(manifest, tmp_path, grey):
+    """The pictures of the fixture are in colour, and are graded without a word."""
+    data = read_manifest(manifest)
+    if grey:
+        for path in data.image_paths:
+            Image.open(path).convert("L").convert("RGB").save(path)
+    data = replace(data, meta=replace(data.meta, grey=grey))
+    write_manifest(data, manifest)
+    train_grader(manifest, tmp_path / "run", quick(), cpu=True)
+    grader = Grader.load(tmp_path / "run")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        predict_files(grader, data.image_paths)
+        predict_manifest(grader, data)
+        evaluate_run(tmp_path / "run", cpu=True)
+    # One of the others among them tells nothing; of a colour grader, some in colour would do.
+    for number, path in enumerate(data.image_paths):
+        image = Image.open(path).convert("L").convert("RGB")
+        if grey:
+            image.putpixel((4, 4), (200, 0, 0))
+        if number != 25 or not grey:
+            image.save(path)
+    said = (
+        r"^(\d+) of (\d+) images looked at are {}, the grader's training images were read as {}: of"
+        " pictures of another kind than these its grades mean nothing$"
+    ).format(*(("in colour", "grey") if grey else ("grey", "colour")))
+    for use in (
+        lambda: predict_files(grader, data.image_paths),
+        lambda: predict_manifest(grader, data, split="test"),
+        lambda: evaluate_run(tmp_path / "run", cpu=True),
+    ):
+        with pytest.warns(UserWarning, match=said):
+            use()
+
+
 def test_names_that_no_table_can_hold_are_refused_before_grading(run):
     with pytest.raises(DisMixError, match=r"gr\\udcf6sse.png': the name is not UTF-8 text"):
         predict_files(Grader.load(run), ["gr\udcf6sse.png"])

@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from dismix.errors import DisMixError
 from dismix.generator.images import load_split
 from dismix.generator.judge import Judge
 from dismix.labels import OrdinalTarget
+from dismix.mixing import quality_page
 from dismix.mixing.engine import MixEngine
 from dismix.mixing.quality import (
     LAMS,
@@ -142,9 +144,35 @@ def test_the_page_is_written_and_the_judge_kept(toy_run, tmp_path):
     assert any(line.startswith("cutmix") for line in lines)
     record = json.loads((tmp_path / "q.json").read_text())
     assert record["judge"]["kind"] == "conv"
+    # A pass over 30 images teaches nothing, and that is said.
+    assert len(record["judge"]["by_true_rank"]) == 5
+    told = "the judge hardly tells the ranks of real images apart (slope "
+    assert lines[-1].startswith(f"note: {told}")
+    assert f"Note: {told}" in (tmp_path / "q.html").read_text()
     assert "not clinical grades" in (tmp_path / "q.html").read_text()
     again = write_quality(toy_run, tmp_path / "q.html", **options)
     assert again == lines
     Judge(3, "conv").save(judge)
     with pytest.raises(DisMixError, match="reads 3 ranks, the data have 5"):
         write_quality(toy_run, tmp_path / "q.html", **options)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_judge_is_judged_on_validation_images_where_they_are_at_hand(
+    toy_run, tmp_path, monkeypatch, there
+):
+    asked = []
+
+    def readings(judge, split, device):
+        asked.append(split.target.hard.tolist())
+        return {"by_true_rank": [0.0, 0.5, None, 1.5, 2.0]}
+
+    monkeypatch.setattr(quality_page, "judge_readings", readings)
+    parts = read_manifest(toy_run.parent / "data")
+    if not there:
+        is_file, gone = Path.is_file, {*parts.split("val").image_paths}
+        monkeypatch.setattr(Path, "is_file", lambda path: path not in gone and is_file(path))
+    cache = toy_run.parent / "cache"
+    lines = write_quality(toy_run, tmp_path / "q.html", epochs=1, pairs=4, cache=cache)
+    assert asked == [parts.split("val" if there else "train").target().hard.tolist()]
+    assert not any("hardly" in line for line in lines)

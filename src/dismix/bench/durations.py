@@ -1,5 +1,6 @@
 """How long runs take: measured where some like them have ended, else estimated."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,8 +29,10 @@ class Durations:
         found = cls()
         for run in runs:
             record = folder.record(run.id)
-            if record is not None and record["status"] == "done" and record.get("wall_s"):
-                found.add(run.kind, run.factors, own_seconds(record))
+            if record is None or record["status"] != "done":
+                continue
+            if (seconds := own_seconds(record)) is not None:
+                found.add(run.kind, run.factors, seconds)
         return found
 
     def add(self, kind: str, factors: Mapping[str, Any], seconds: float) -> None:
@@ -54,20 +57,33 @@ class Durations:
         return None
 
 
-def own_seconds(record: Mapping[str, Any]) -> float:
-    """Return the seconds of a finished run that another one like it will take.
+def own_seconds(record: Mapping[str, Any]) -> float | None:
+    """Return the seconds of a run that another one like it will take.
 
     A run that measures a generator counts its training among its own seconds; what generators to
     come will take is reckoned apart, and each is trained once.
+
+    Args:
+        record: Of the run. None is known of one that failed, or was edited to say something else.
 
     Example:
         >>> own_seconds({"kind": "generator", "wall_s": 70.0, "generator_s": 60.0})
         10.0
         >>> own_seconds({"kind": "grader", "wall_s": 70.0, "generator_s": 60.0})
         70.0
+        >>> own_seconds({"kind": "grader", "wall_s": "x"}) is None
+        True
     """
-    built = record.get("generator_s") if record["kind"] == "generator" else None
-    return float(record["wall_s"]) - float(built or 0.0)
+    whole = _measured(record.get("wall_s"))
+    built = _measured(record.get("generator_s")) if record.get("kind") == "generator" else None
+    return None if whole is None else whole - (built or 0.0)
+
+
+def _measured(seconds: object) -> float | None:
+    """Return what can be a time, else None."""
+    if not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds <= 0:
+        return None
+    return float(seconds)
 
 
 def _keys(kind: str, factors: Mapping[str, Any]) -> list[tuple[Any, ...]]:

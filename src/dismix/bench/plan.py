@@ -27,6 +27,9 @@ from dismix.errors import DisMixError
 from dismix.registry import near_names
 
 PLANS = Path(__file__).parent / "plans"
+#: The option by which the command line changes a plan.
+SET = "--set"
+_NO_CONTENT = ("name", "path", "changed")
 Values = Mapping[str, tuple[Any, ...]]
 
 
@@ -52,6 +55,7 @@ class Plan:
         skip: Values of factors whose runs are left out.
         cost: Images a second to expect, for estimates.
         path: File it was read from.
+        changed: What the command line changed, as it was typed: "epochs": "3".
     """
 
     name: str
@@ -71,13 +75,28 @@ class Plan:
     skip: tuple[Mapping[str, Any], ...] = ()
     cost: Mapping[str, Any] = field(default_factory=dict)
     path: Path | None = None
+    changed: Mapping[str, str] = field(default_factory=dict)
+
+    def place_of(self, problem: str, column: str | None = None) -> str | Path:
+        """Return where a mistake was made that shows only in a run: in the file, or in --set.
+
+        Args:
+            problem: Its message, with names and values in quotes.
+            column: The setting at fault, if known.
+        """
+        for name, text in self.changed.items():
+            own = name.split(".")[-1]
+            words = [own, *(part.strip() for part in text.split(","))]
+            if column == own or any(f"'{word}'" in problem for word in words):
+                return SET
+        return self.path or self.name
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as a JSON plan holds them."""
         content = {
             f.name: getattr(self, f.name)
             for f in dataclasses.fields(self)
-            if f.name not in ("name", "path")
+            if f.name not in _NO_CONTENT
         }
         plain: dict[str, Any] = json.loads(json.dumps(content))
         return plain
@@ -154,7 +173,7 @@ def make_plan(content: Any, name: str, path: Path | None = None) -> Plan:
         name: Of the plan.
         path: File to name in messages.
     """
-    known = [f.name for f in dataclasses.fields(Plan) if f.name not in ("name", "path")]
+    known = [f.name for f in dataclasses.fields(Plan) if f.name not in _NO_CONTENT]
     checked = check_content(content, known, path or name)
     return Plan(name=name, path=path, **checked)
 
@@ -243,14 +262,16 @@ def change_plan(plan: Plan, changes: Mapping[str, str]) -> Plan:
         if len(parts) == 1 and name in (DATA, *known_factors(plan.kind)):
             # Names of data sets may read like numbers.
             read = str.strip if name == DATA else value_of
-            values = factor_values(name, [read(part) for part in text.split(",")], "--set")
+            values = factor_values(name, [read(part) for part in text.split(",")], SET)
             content["factors"] = [{**block, name: [*values]} for block in content["factors"]]
         elif len(parts) == 1:
             content["settings"][name] = value_of(text)
             _forget(content["overrides"], "settings", name)
         else:
             _change_section(content, parts, value_of(text), name)
-    return make_plan(content, plan.name, plan.path)
+    # The plan itself was right: what is wrong by now was typed.
+    made = make_plan(content, plan.name, Path(SET))
+    return dataclasses.replace(made, path=plan.path, changed={**plan.changed, **changes})
 
 
 def _change_section(content: dict[str, Any], parts: Sequence[str], value: Any, name: str) -> None:
@@ -258,7 +279,7 @@ def _change_section(content: dict[str, Any], parts: Sequence[str], value: Any, n
     if section not in SECTIONS or len(rest) > 2 or (len(rest) == 2) != (section == "mixers"):
         raise DisMixError(
             f"unknown setting '{name}'",
-            column="--set",
+            column=SET,
             cure="write a factor, a grader's setting, SECTION.NAME or mixers.MIXER.OPTION; "
             f"sections are {', '.join(SECTIONS)}",
         )

@@ -12,6 +12,7 @@ from dismix.bench.report_study import Study, grader_name, mixer_name
 from dismix.bench.tables import METRICS, Metric
 from dismix.bench.tables_costs import seconds_text
 from dismix.bench.tables_statistics import (
+    LEVEL,
     NONE,
     Outcome,
     focus,
@@ -165,12 +166,12 @@ def _significance(found: Comparison) -> str:
     if too_few(found):
         return "too few settings for a test"
     text = f"one-sided p = {p_text(found.test.p)}".replace("= <", "<")
-    return f"{text}, {'significant' if found.test.p < 0.05 else 'not significant'} at 5 %"
+    return f"{text}, {'significant' if found.test.p < LEVEL else 'not significant'} at 5 %"
 
 
 def too_few(found: Comparison) -> bool:
     """Return whether not even winning everywhere could give p below 0.05."""
-    return bool(0.5**found.test.pairs > 0.05)
+    return bool(0.5**found.test.pairs > LEVEL)
 
 
 def _losses(study: Study, outcomes: list[Outcome]) -> Iterable[str]:

@@ -77,8 +77,9 @@ def resolve(
         except DisMixError as error:
             if error.file is not None:
                 raise
+            place = plan.place_of(error.problem, error.column)
             raise DisMixError(
-                error.problem, file=plan.path or plan.name, column=error.column, cure=error.cure
+                error.problem, file=place, column=error.column, cure=error.cure
             ) from error
         if runs.setdefault(spec.id, spec) is not spec:
             _warn_of_twin(runs[spec.id], spec)

@@ -60,7 +60,7 @@ def _wanted(plan: Plan, names: list[str]) -> list[str]:
         if not any(matches({DATA: other}, {DATA: [name]}) for other in names):
             cure = near_names(name, names) + ", or " if names else ""
             raise DisMixError(
-                f"there is no data set '{name}'", file=plan.path or plan.name, column=DATA,
+                f"there is no data set '{name}'", file=plan.place_of("", DATA), column=DATA,
                 cure=f"{cure}add --data {name}=MANIFEST",
             )  # fmt: skip
     return [name for name in names if matches({DATA: name}, {DATA: chosen})]

@@ -12,6 +12,8 @@ from dismix.bench.tables import METRICS, OURS, Cell, Metric, Table
 NONE = "none"
 #: Paired tests over seeds are shown from this many; three seeds cannot reach p < 0.1.
 FEW_SEEDS = 5
+#: Smaller p-values are bold.
+LEVEL = 0.05
 
 
 @dataclass(frozen=True)
@@ -82,15 +84,20 @@ def _outcome(metric: Metric, pairs: Pairs, others: list[str]) -> Outcome:
 
 
 def p_text(p: float) -> str:
-    """Return a p-value.
+    """Return a p-value, with as many digits as show on which side of the level it is.
 
     Example:
         >>> p_text(0.00752), p_text(0.13103), p_text(1e-7)
         ('0.0075', '0.13', '< 0.0001')
+        >>> p_text(0.0496), p_text(0.04999), p_text(0.05)
+        ('0.0496', '0.04999', '0.05')
     """
     if p < 0.0001:
         return "< 0.0001"
-    return f"{p:.2g}" if p < 0.995 else "1"
+    if p >= 0.995:
+        return "1"
+    texts = (f"{p:.{digits}g}" for digits in range(2, 18))
+    return next(text for text in texts if (float(text) < LEVEL) == (p < LEVEL))
 
 
 def comparison_table(outcome: Outcome) -> Table:
@@ -104,7 +111,7 @@ def comparison_table(outcome: Outcome) -> Table:
                 Cell(_opponent(found.opponent)),
                 Cell(outcome.metric.gain(found.mean_gain), found.mean_gain),
                 Cell(f"{found.wins} / {found.ties} / {found.losses}", float(found.wins)),
-                Cell(p_text(found.test.p), found.test.p, best=found.test.p < 0.05),
+                Cell(p_text(found.test.p), found.test.p, best=found.test.p < LEVEL),
                 Cell(holm, found.p_holm if holm else None),
                 Cell(f"{found.test.effect:+.2f}".replace("-", "−"), found.test.effect),
             )
@@ -216,7 +223,8 @@ def seed_table(study: Study, metric: Metric) -> Table | None:
                 Cell(study.data_name(key.data)), Cell(grader_name(key.grader)),
                 Cell(mixer_name(key.mixer)), Cell(str(len(gains)), float(len(gains))),
                 Cell(metric.gain(gains.mean()), float(gains.mean()), ids),
-                Cell(wins, float((gains > 0).sum())), Cell(p_text(flips), flips, best=flips < 0.05),
+                Cell(wins, float((gains > 0).sum())),
+                Cell(p_text(flips), flips, best=flips < LEVEL),
                 Cell(p_text(ranks.p), ranks.p),
                 Cell(f"{ranks.effect:+.2f}".replace("-", "−"), ranks.effect),
             )

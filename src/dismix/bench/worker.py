@@ -16,6 +16,8 @@ from dismix.bench.folder import BenchFolder
 from dismix.progress import Progress
 
 FORMAT = 1
+TRIES = 3
+"""A run that broke off this often, or whose worker died as often, is kept as failed."""
 Job = dict[str, Any]
 Outcome = dict[str, Any]
 
@@ -43,6 +45,25 @@ def run_job(job: Job, progress: Progress | None = None) -> Outcome:
         return _outcome(job, job_id(job), "stopped", error=_line(error))
 
 
+def tried(job: Job, progress: Progress | None = None) -> Outcome:
+    """Do a job far from whoever runs the study: what breaks it off comes back as "broken".
+
+    Args:
+        job: See `run_job`.
+        progress: Called while it computes.
+
+    Returns:
+        What `run_job` does, or the traceback as the error of a job that is "broken": of what no
+        run is to blame for, such as a folder that cannot be read for a while.
+    """
+    try:
+        return run_job(job, progress)
+    except Exception:
+        folder = BenchFolder(job["folder"], job.get("work"))
+        error = _placeless(traceback.format_exc(), folder)
+        return _outcome(job, job_id(job), "broken", error=error)
+
+
 def job_id(job: Job) -> str:
     """Return the id of a job's run, or of its generator."""
     return str((job["generator"] if job["type"] == "generator" else job["spec"])["id"])
@@ -66,8 +87,7 @@ def _run(folder: BenchFolder, job: Job, progress: Progress | None) -> Outcome:
             # Only now: where the record cannot be written, the next try goes on from here.
             shutil.rmtree(folder.work_dir(name), ignore_errors=True)
         folder.note(record["status"], name)
-    seconds = None if record["wall_s"] is None else own_seconds(record)
-    return _outcome(job, name, record["status"], seconds, record["error"])
+    return _outcome(job, name, record["status"], own_seconds(record), record["error"])
 
 
 def _generator(folder: BenchFolder, job: Job, progress: Progress | None) -> Outcome:
@@ -165,14 +185,14 @@ def _line(error: BaseException) -> str:
 
 
 def lost_record(job: Job, reason: str) -> Outcome:
-    """Write the record of a run whose worker died again and again.
+    """Write the record of a run that broke off, or whose worker died, again and again.
 
     A generator that has not ended by then is kept as failed too: other runs that need it would
     only lose their workers in the same way.
 
     Args:
         job: See `run_job`.
-        reason: What is known of the deaths.
+        reason: What is known of that.
     """
     from dismix.bench.artifacts import generator_done, keep_lost
 

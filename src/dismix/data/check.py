@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dismix.data.delimited import read_table
 from dismix.data.findings import Finding, Report, by_severity
+from dismix.data.grey import with_grey_found
 from dismix.data.image_checks import image_findings
 from dismix.data.long_form import is_long, pivot_long
 from dismix.data.manifest import SPLITS, Manifest, ManifestMeta, read_meta
@@ -54,8 +55,12 @@ def check_path(
                 file=path,
                 cure="name a manifest, or make one with `dismix data import`",
             )
+        manifest = source.read(path)
+        if images and "grey" in source.options:
+            # As `import` would; what nobody opens says nothing of its colour.
+            manifest = with_grey_found(manifest)
         return check_manifest(
-            source.read(path), images=images, near=near, mirrored=mirrored, progress=progress
+            manifest, images=images, near=near, mirrored=mirrored, progress=progress
         )
     file = path / "manifest.csv" if path.is_dir() else path
     if not file.exists():

@@ -129,7 +129,13 @@ def other_rank(text: str, names: Sequence[str], *, first: int = 0) -> int | None
 
 
 def require_same_order(
-    known: Sequence[str], given: Sequence[str], whose: str, *, file: Path | None, tell: bool = True
+    known: Sequence[str],
+    given: Sequence[str],
+    whose: str,
+    *,
+    file: Path | None,
+    tell: bool = True,
+    cure: str = "",
 ) -> None:
     """Raise where data have a model's ranks in another order; warn where they have other names.
 
@@ -141,12 +147,13 @@ def require_same_order(
         whose: What the model is called in messages.
         file: The data.
         tell: Warn.
+        cure: What to do about another order, if not to give other data.
     """
     if [*known] == [*given]:
         return
     text = f"has the ranks {', '.join(given)}, the {whose} {', '.join(known)}"
     if sorted(known) == sorted(given):
-        cure = f"give data whose ranks are in the {whose}'s order"
+        cure = cure or f"give data whose ranks are in the {whose}'s order"
         raise DisMixError(text, file=file, cure=cure)
     if tell:
         where = f"{file}: " if file else ""

@@ -47,7 +47,7 @@ def open_session(
         from dismix.graders.base import Grader
 
         judge = Grader.load(grader, device)
-        opinion = Opinion(judge, model.config.num_ranks, equalized=library.equalize)
+        opinion = Opinion(judge, library.ranks, equalized=library.equalize, run=run)
     nearest = NearestReal(library, progress) if "train" in library.shelves else None
     return Session(model, library, run, opinion=opinion, nearest=nearest)
 

@@ -1,12 +1,15 @@
 """What others say of a picture: a trained grader, and the training images nearest to it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dismix.data.rank_names import require_same_order
 from dismix.data.transforms import equalize
 from dismix.errors import DisMixError
 from dismix.explore.library import Library
@@ -25,14 +28,22 @@ class Opinion:
 
     Args:
         grader: From `Grader.load`.
-        num_ranks: C of the generator.
+        ranks: (C) names of the generator's ranks, low to high.
         equalized: The generator's pictures have equalised histograms already.
+        run: The generator's folder, for messages.
     """
 
-    def __init__(self, grader: Grader, num_ranks: int, *, equalized: bool = False) -> None:
-        if grader.num_ranks != num_ranks:
+    def __init__(
+        self,
+        grader: Grader,
+        ranks: Sequence[str],
+        *,
+        equalized: bool = False,
+        run: Path | None = None,
+    ) -> None:
+        if grader.num_ranks != len(ranks):
             raise DisMixError(
-                f"the grader knows {grader.num_ranks} ranks, the generator {num_ranks}",
+                f"the grader knows {grader.num_ranks} ranks, the generator {len(ranks)}",
                 column="--grader", cure="give a grader of the same data",
             )  # fmt: skip
         if "size" not in grader.about:
@@ -40,6 +51,10 @@ class Opinion:
                 "this grader does not know how its images were read",
                 column="--grader", cure="give a run of `dismix grader train`",
             )  # fmt: skip
+        require_same_order(
+            [str(name) for name in grader.about["ranks"]], ranks, "grader", file=run,
+            cure="give --grader one whose ranks are in the generator's order",
+        )  # fmt: skip
         self.grader, self.equalized = grader.eval(), equalized
 
     @property

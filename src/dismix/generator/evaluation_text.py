@@ -1,6 +1,6 @@
 """An evaluation in words and tables: for the terminal, Markdown and the report."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 #: The paper's probe table (KOA): accuracy in per cent on z_o and z_n.
@@ -102,22 +102,51 @@ def control_note(evaluation: Mapping[str, Any]) -> str:
         >>> control_note(blind)[:58]
         'the judge hardly tells the ranks of real images apart (slo'
     """
-    readings = evaluation.get("judge", {}).get("by_true_rank", [])
-    known = [(rank, reading) for rank, reading in enumerate(readings) if reading is not None]
-    if len(known) < 2 or "rank_control" not in evaluation:
+    real = real_slope(evaluation.get("judge", {}).get("by_true_rank", []))
+    if real is None or "rank_control" not in evaluation:
         return ""
-    (low, lowest), (high, highest) = known[0], known[-1]
-    real, made = (highest - lowest) / (high - low), evaluation["rank_control"]["slope"]
-    if real < READABLE:
-        return (
-            f"the judge hardly tells the ranks of real images apart (slope {real:.2f}), so what it"
-            " reads in made ones says little; give it more passes (--judge-epochs) or images"
-        )
+    if note := blind_judge_note(real):
+        return note
+    made = evaluation["rank_control"]["slope"]
     if made > FOLLOWED * real:
         return ""
     return (
         f"the pictures hardly follow the asked rank (slope {made:.2f}, real images {real:.2f}), so "
         "mixes would have labels that they do not show; train longer (--epochs)"
+    )
+
+
+def real_slope(by_true_rank: Sequence[float | None]) -> float | None:
+    """Return how far a judge's readings of real images rise from one true rank to the next.
+
+    Args:
+        by_true_rank: (C,) mean readings, see `judge_readings`.
+
+    Example:
+        >>> round(real_slope([0.0, 1.0, None, 2.4]), 2), real_slope([None, 0.3]) is None
+        (0.8, True)
+    """
+    known = [(rank, reading) for rank, reading in enumerate(by_true_rank) if reading is not None]
+    if len(known) < 2:
+        return None
+    (low, lowest), (high, highest) = known[0], known[-1]
+    return (highest - lowest) / (high - low)
+
+
+def blind_judge_note(slope: float | None) -> str:
+    """Return a line for a judge that hardly reads real images, by `real_slope`, else nothing.
+
+    Example:
+        >>> blind_judge_note(0.1)[:58]
+        'the judge hardly tells the ranks of real images apart (slo'
+        >>> blind_judge_note(0.8), blind_judge_note(None)
+        ('', '')
+    """
+    if slope is None or slope >= READABLE:
+        return ""
+    return (
+        f"the judge hardly tells the ranks of real images apart (slope {slope:.2f}), so what it"
+        " reads in made ones says little; give it more passes (--judge-epochs) or images"
     )
 
 

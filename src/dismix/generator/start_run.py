@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dismix.data.digest import content_digests
 from dismix.data.store import default_cache_dir
@@ -20,6 +20,9 @@ from dismix.generator.run_plan import plan_run
 from dismix.generator.trained_on import read_trained_on, write_trained_on
 from dismix.locks import in_use
 from dismix.progress import Progress
+
+if TYPE_CHECKING:
+    from dismix.data.manifest import Manifest
 
 
 def train_generator(
@@ -90,6 +93,8 @@ def train_generator(
         accelerator.wait_for_everyone()
         if resume and (done := _finished(run, chosen)) is not None:
             return done
+        if accelerator.is_main_process:
+            _tell_rare_grades(data)
         splits = {
             name: load_split(
                 data, name, plan.pixels, device=accelerator.device, cache=cache, progress=progress
@@ -123,6 +128,21 @@ def train_generator(
             tensorboard=tensorboard, progress=progress,
         )  # fmt: skip
         return training.best
+
+
+def _tell_rare_grades(data: "Manifest") -> None:
+    """Warn of grades that the generator hardly sees or never does, as the training of graders."""
+    from dismix.data.rare_grades import missing_grades, rare_note
+
+    target, names = data.split("train").target(), data.meta.ranks
+    if missing := missing_grades(target, names):
+        warnings.warn(
+            f"no training image has grade {missing}, so the generator never learns what it looks"
+            " like",
+            stacklevel=3,
+        )
+    if note := rare_note(target, names):
+        warnings.warn(note, stacklevel=3)
 
 
 def _finished(run: Path, recipe: Recipe) -> dict[str, float] | None:

@@ -1,13 +1,12 @@
 """What can be wrong with training data, said before the first step."""
 
 import warnings
-from collections.abc import Sequence
 
 import torch
 
 from dismix.data.batches import batch_bounds
 from dismix.data.manifest import Manifest
-from dismix.data.rank_names import own_numbers
+from dismix.data.rare_grades import called, missing_grades, rare_note
 from dismix.errors import DisMixError
 from dismix.graders.base import Grader
 from dismix.graders.registry import GRADERS
@@ -110,7 +109,7 @@ def _check_validation(manifest: Manifest) -> None:
         return
     majorities = [*set(val.target().hard.tolist())]
     if len(majorities) == 1:
-        name = _called(majorities[0], manifest.meta.ranks)
+        name = called(majorities[0], manifest.meta.ranks)
         warnings.warn(
             f"all {len(val)} validation images have grade {name}: the checkpoint and cut points "
             "chosen on them know nothing of other grades; split anew (dismix data split)",
@@ -138,10 +137,8 @@ def _check_size(grader: Grader, settings: TrainSettings) -> None:
 
 def _check_grades(target: OrdinalTarget, manifest: Manifest, allow_missing: bool) -> None:
     names = manifest.meta.ranks
-    missing = [c for c, mass in enumerate(target.probs.sum(0).tolist()) if mass == 0]
-    if missing:
-        listed = ", ".join(_called(c, names) for c in missing)
-        problem = f"no training image has grade {listed}, so the grader could never give it"
+    if missing := missing_grades(target, names):
+        problem = f"no training image has grade {missing}, so the grader could never give it"
         if not allow_missing:
             raise DisMixError(
                 problem,
@@ -149,18 +146,5 @@ def _check_grades(target: OrdinalTarget, manifest: Manifest, allow_missing: bool
                 cure="add such images, merge ranks, or go on with --allow-missing",
             )
         warnings.warn(problem, stacklevel=2)
-    count = target.hard.bincount(minlength=target.num_ranks).tolist()
-    rare = [c for c, n in enumerate(count) if n < 2 and c not in missing]
-    if rare:
-        listed = ", ".join(f"{_called(c, names)}: {count[c]}" for c in rare)
-        warnings.warn(f"very few training images of grade {listed}", stacklevel=2)
-
-
-def _called(rank: int, names: Sequence[str]) -> str:
-    """Return what a rank is called; its position beside a name that has a number would confuse.
-
-    Example:
-        >>> _called(2, ("none", "mild", "severe")), _called(2, ("1", "2", "3"))
-        ("2 ('severe')", "'3'")
-    """
-    return f"{rank} ('{names[rank]}')" if own_numbers(names) is None else f"'{names[rank]}'"
+    if note := rare_note(target, names):
+        warnings.warn(note, stacklevel=2)

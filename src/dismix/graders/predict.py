@@ -6,6 +6,7 @@ The images may also be those of a manifest; what is known of them then stands be
 import csv
 import io
 import json
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from dismix.data.decode import Channels, Fit
 from dismix.data.encodings import refuse_undecodable
+from dismix.data.grey import other_kind_note
 from dismix.data.manifest import Manifest
 from dismix.data.sources.walking import images_below
 from dismix.data.store_settings import StoreSettings, load_image
@@ -221,6 +223,8 @@ def _graded(
             "this grader does not know how its images were read",
             cure="load a trained one with Grader.load, or give tensors to predict",
         )
+    if note := other_kind_note(files, grey=about["grey"], bits=about["bits"]):
+        warnings.warn(note, stacklevel=3)
     found: list[Prediction] = []
     skipped: list[tuple[str, str]] = []
     ranks = tuple(str(name) for name in about["ranks"])

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from dismix import atomic
+from dismix.data.grey import other_kind_note
 from dismix.data.manifest import Manifest, read_manifest
 from dismix.data.rank_names import require_same_order
 from dismix.errors import DisMixError
@@ -79,6 +80,7 @@ def evaluate_run(
         if model == models[0]:
             # By now decoding has read the images.
             _warn_of_seen(models, data, split, cache)
+            _warn_of_other_kind(grader.about, data.split(split))
         metrics = evaluate(grader, images)
         found.append(metrics)
         content = {"manifest": str(path), "split": split, "metrics": metrics}
@@ -132,6 +134,12 @@ def _warn_of_seen(models: Sequence[Path], data: Manifest, split: str, cache: Pat
         warnings.warn(note, stacklevel=3)
     else:
         warn_if_trained_on(models[0], data)
+
+
+def _warn_of_other_kind(about: Mapping[str, Any], rows: Manifest) -> None:
+    """Warn where images are grey or in colour, and the grader's training images were not."""
+    if note := other_kind_note(rows.image_paths, grey=about["grey"], bits=about["bits"]):
+        warnings.warn(note, stacklevel=3)
 
 
 def warn_if_trained_on(model: Path, data: Manifest) -> None:

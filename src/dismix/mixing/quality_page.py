@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from dismix import atomic
-from dismix.data.manifest import read_manifest
-from dismix.generator.images import load_split
+from dismix.data.manifest import Manifest, read_manifest
+from dismix.generator.evaluation_text import blind_judge_note, real_slope
+from dismix.generator.images import SplitImages, load_split
 from dismix.generator.judge import Judge, ready_judge
+from dismix.generator.measures import judge_readings
 from dismix.mixing.encoding import encode_split, run_manifest
 from dismix.mixing.engine import MixEngine
 from dismix.mixing.quality import (
@@ -78,16 +80,31 @@ def write_quality(
         features=RealFeatures(extract, train, store.target.hard, progress=progress),
     )  # fmt: skip
     ceiling = baseline(engine, train, reader, progress=progress)
+    held_out = _held_out(data, size, where, cache) or train
+    read = judge_readings(grader, held_out, where)
+    note = blind_judge_note(real_slope(read["by_true_rank"]))
     record: dict[str, Any] = {
         "run": str(run), "pairs": pairs, "detail": detail, "seed": seed, "lams": [*LAMS],
-        "judge": {"kind": grader.kind, **grader.notes}, "reader_on": ceiling, "methods": numbers,
+        "judge": read, "reader_on": ceiling, "methods": numbers,
         **provenance(where.type),
     }  # fmt: skip
     page = Page("Quality of mixes", f"{Path(run).name}: {pairs} pairs of neighbouring ranks")
+    if note:
+        page.text(f"Note: {note}.")
     _fill(page, numbers, readings, ceiling, grader)
     page.write(Path(output))
     atomic.write_json(Path(output).with_suffix(".json"), _finite(record))
-    return table_lines({**ceiling, **numbers})
+    return [*table_lines({**ceiling, **numbers}), *([f"note: {note}"] if note else [])]
+
+
+def _held_out(
+    data: Manifest, size: int, device: torch.device, cache: Path | None
+) -> SplitImages | None:
+    """Return the validation images, none of which a judge has learned, if all are at hand."""
+    paths = data.split("val").image_paths
+    if not paths or not all(path.is_file() for path in paths):
+        return None
+    return load_split(data, "val", size, device=device, cache=cache)
 
 
 def judge_reader(judge: Judge) -> Reader:

@@ -120,6 +120,56 @@ def test_a_run_that_kills_its_workers_is_kept_as_failed(tmp_path, monkeypatch):
     assert "died 3 times (exit code 3)" in bench.record(study.runs[0].id)["error"]
 
 
+def _broken(job, progress=None):
+    """Break off as no run does by itself, and count it."""
+    with open(Path(job["folder"]) / "tries", "a", encoding="utf-8") as file:
+        file.write(job["spec"]["id"] + "\n")
+    raise RuntimeError("the folder is gone")
+
+
+def assert_tried_thrice(study, bench, found):
+    assert (found.failed, found.left) == (len(study.runs), 0)
+    tries = Counter((bench.root / "tries").read_text().split())
+    assert tries == dict.fromkeys((run.id for run in study.runs), 3)
+    error = bench.record(study.runs[0].id)["error"]
+    assert error.startswith("Traceback (most recent call last):\n")
+    assert ", in _broken\n" in error
+    assert error.endswith("\nRuntimeError: the folder is gone\n")
+    assert all(line.endswith(": RuntimeError: the folder is gone") for line in found.errors)
+
+
+def test_ray_keeps_the_traceback_of_a_run_that_breaks_off(tmp_path, monkeypatch):
+    pytest.importorskip("ray")
+    import dismix.bench.engines.on_ray as on_ray
+    from dismix.bench.worker import tried
+
+    def breaking(job):
+        import dismix.bench.worker as worker
+
+        worker.run_job = _broken
+        return tried(job)
+
+    study, bench = long_enough(tmp_path, seeds=1)
+    monkeypatch.setattr(on_ray, "tried", breaking)
+    assert_tried_thrice(study, bench, run_study(study, bench, make_engine("ray"), cpu=True))
+
+
+def test_processes_keep_the_traceback_of_a_run_that_breaks_off(tmp_path, monkeypatch):
+    import dismix.bench.engines.processes as processes
+
+    study, bench = long_enough(tmp_path, seeds=1)
+    monkeypatch.setattr(processes, "_work", _break)
+    assert_tried_thrice(study, bench, run_study(study, bench, make_engine("processes"), cpu=True))
+
+
+def _break(pipe, threads):
+    import dismix.bench.worker as worker
+    from dismix.bench.engines.processes import _work
+
+    worker.run_job = _broken
+    _work(pipe, threads)
+
+
 def _die(pipe, threads):
     pipe.recv()
     os._exit(3)

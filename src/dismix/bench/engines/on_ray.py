@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dismix.bench.engines.base import Hooks
-from dismix.bench.worker import Job, Outcome, lost_record, run_job
+from dismix.bench.worker import TRIES, Job, Outcome, lost_record, tried
 from dismix.errors import DisMixError
 
 RETRIES = 5
@@ -39,10 +39,10 @@ class OnRay:
             ray.init(address=self.address, log_to_driver=False, logging_level="error",
                      **self._local())  # fmt: skip
             started = True
-        task = ray.remote(run_job).options(
+        task = ray.remote(tried).options(
             num_cpus=self.cpus, num_gpus=self.gpus, max_retries=RETRIES, retry_exceptions=False
         )
-        waiting, flying = deque(jobs), dict[Any, Job]()
+        waiting, flying, broken = deque(jobs), dict[Any, Job](), dict[int, int]()
         try:
             while waiting or flying:
                 while waiting and len(flying) < self.at_once:
@@ -55,7 +55,14 @@ class OnRay:
                 ready, _ = ray.wait([*flying], num_returns=1)
                 for reference in ready:
                     job = flying.pop(reference)
-                    hooks.ended(job, self._outcome(reference, job))
+                    outcome = self._outcome(reference, job)
+                    if outcome["status"] == "broken":
+                        broken[id(job)] = broken.get(id(job), 0) + 1
+                        if broken[id(job)] < TRIES:
+                            waiting.appendleft(job)
+                            continue
+                        outcome = lost_record(job, outcome["error"])
+                    hooks.ended(job, outcome)
         finally:
             for reference in flying:
                 ray.cancel(reference, force=True)
@@ -76,6 +83,9 @@ class OnRay:
         try:
             outcome: Outcome = self._ray.get(reference)
             return outcome
+        except self._ray.exceptions.RayTaskError as error:
+            # Before it was tried: what is not installed over there, say.
+            return lost_record(job, str(error))
         except self._ray.exceptions.RayError as error:
             words = " ".join(str(error).split())
             return lost_record(job, f"lost {RETRIES + 1} times: {words}")

@@ -1,8 +1,8 @@
 """Several runs at once on one machine, each worker a process that lives for many runs.
 
 Short trainings leave a GPU idle while one Python process launches kernels; two to four side by
-side fill it. A worker that dies takes its run with it and nothing else: it is replaced, the run
-is tried again, and kept as failed after some deaths.
+side fill it. A worker that dies, or that a run broke off in, takes its run with it and nothing
+else: it is replaced, the run is tried again, and kept as failed after some tries.
 """
 
 import contextlib
@@ -16,12 +16,10 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from dismix.bench.engines.base import Hooks
-from dismix.bench.worker import Job, lost_record, run_job
+from dismix.bench.worker import TRIES, Job, Outcome, lost_record, tried
 from dismix.locks import end_with_parent
 from dismix.progress import Progress
 
-DEATHS = 3
-"""A run whose worker died this often is kept as failed."""
 _TELL_SECONDS = 0.5
 
 
@@ -98,20 +96,22 @@ class Processes:
         job = worker.job
         assert job is not None
         try:
-            outcome = worker.pipe.recv()
+            outcome: Outcome | tuple[str, int, int] | None = worker.pipe.recv()
         except (EOFError, OSError):
-            worker.process.join()
-            workers.remove(worker)
-            deaths[id(job)] = deaths.get(id(job), 0) + 1
-            if deaths[id(job)] < DEATHS:
-                waiting.appendleft(job)
-                return
-            code = worker.process.exitcode
-            outcome = lost_record(job, f"its worker died {DEATHS} times (exit code {code})")
+            outcome = None
         if isinstance(outcome, tuple):
             if hooks.progress is not None:
                 hooks.progress(*outcome)
             return
+        if outcome is None or outcome["status"] == "broken":
+            worker.process.join()
+            workers.remove(worker)
+            deaths[id(job)] = deaths.get(id(job), 0) + 1
+            if deaths[id(job)] < TRIES:
+                waiting.appendleft(job)
+                return
+            died = f"its worker died {TRIES} times (exit code {worker.process.exitcode})"
+            outcome = lost_record(job, died if outcome is None else outcome["error"])
         worker.job = None
         hooks.ended(job, outcome)
 
@@ -128,7 +128,11 @@ def _work(pipe: Connection, threads: int) -> None:
         torch.set_num_threads(threads)
         while (job := pipe.recv()) is not None:
             # Runs side by side are counted; a generator takes minutes, and tells how far it is.
-            pipe.send(run_job(job, _telling(pipe) if job["type"] == "generator" else None))
+            outcome = tried(job, _telling(pipe) if job["type"] == "generator" else None)
+            pipe.send(outcome)
+            if outcome["status"] == "broken":
+                # The next try is made by a new process: this one may be at fault.
+                return
 
 
 def _telling(pipe: Connection) -> Progress:

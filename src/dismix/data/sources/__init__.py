@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dismix.data.grey import with_grey_found
 from dismix.data.manifest import Manifest, read_manifest
 from dismix.data.patient_columns import group_option, patient_column
 from dismix.data.sources import chaoyang, crowdgleason, folders, idrid, koa, table
@@ -81,7 +82,8 @@ def read_source(
         allow_missing: Keep rows whose image file does not exist.
         on_missing: Called with a line for each such row, which is left out; the notes say how
             many. None makes them an error, which a source without any image is in any case.
-        **options: Options of the source; see ``SOURCES[name].options``.
+        **options: Options of the source; see ``SOURCES[name].options``. Where it takes ``grey``
+            and none is given, some images are looked at.
 
     Raises:
         DisMixError: Unknown layout or option, bad content, or missing images.
@@ -102,6 +104,8 @@ def read_source(
     manifest = chosen.read(path, **options)
     if not allow_missing:
         manifest = _present(manifest, str(options.get("image", "image")), on_missing)
+    if "grey" in chosen.options and "grey" not in options:
+        manifest = with_grey_found(manifest)
     if manifest.meta.source == "table" and (patients := patient_column(manifest.table)):
         warnings.warn(
             f"column '{patients}' looks like a patient: add {group_option(patients)}, or splits"

@@ -57,7 +57,7 @@ def read(
         ranks: Folder names from the lowest rank to the highest; empty where numbers say the order.
         group_pattern: Regular expression with one capture group that finds the patient in an
             image's path below its grade folder, such as ``^(\d+)_``.
-        grey: Images have one channel.
+        grey: Images have one channel; `read_source` finds out where it is not given.
         equalize: Equalise histograms.
         bits: Bits in use of 16-bit grey files.
         fit: How other proportions become square: stretch, pad or crop.

@@ -72,7 +72,7 @@ def read(
         first_rank: Number of the lowest rank where grades are numbers, and names have none.
         images: Folder of the images, relative to the table; "" is the table's own.
         suffix: Ending to add to image names that have none, such as ".png".
-        grey: Images have one channel.
+        grey: Images have one channel; `read_source` finds out where it is not given.
         equalize: Equalise histograms.
         bits: Bits in use of 16-bit grey files.
         fit: How other proportions become square: stretch, pad or crop.
