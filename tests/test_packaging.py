@@ -53,6 +53,15 @@ def test_nothing_committed_names_this_machine():
             assert here not in path.read_text(errors="replace"), name
 
 
+def test_no_merge_was_left_half_done():
+    marks = "^(<<<<<<<|>>>>>>>) "
+    found = subprocess.run(
+        ["git", "grep", "-nE", marks], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    # No match makes it 1; outside a checkout there is nothing to look at.
+    assert found.stdout == ""
+
+
 def test_an_environment_of_another_python_is_made_anew(tmp_path, monkeypatch):
     place = spec_from_file_location("setup_tool", ROOT / "tools" / "setup.py")
     tool = module_from_spec(place)

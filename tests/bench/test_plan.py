@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from dismix.bench.plan import PLANS, change_plan, list_plans, make_plan, plan_name, read_plan
+from dismix.bench.plan_files import read_content
 from dismix.errors import DisMixError
 
 WANTED = {
@@ -67,6 +68,7 @@ def test_plans_survive_a_trip_through_json(tmp_path):
         ("factors: {seed: 0}\nvotes: {mode: }", ("votes.mode", "None is no name")),
         ("factors: {seed: 0}\nsettings: {}\nsettings: {}", ("row 3", "'settings' is there twice")),
         ("factors: {seed: 0}\nsettings:\n  lr: 1\n  lr: 2\n", ("row 4", "'lr' is there twice")),
+        ("factors: !!map x", ("row 1", "is no YAML (expected a mapping node")),
     ],
 )
 def test_mistakes_are_one_line_with_place_and_cure(tmp_path, text, parts):
@@ -169,6 +171,16 @@ def test_a_json_plan_has_each_name_once(tmp_path):
     file.write_text('{"factors": {"seed": 0, "seed": [1, 2]}}')
     with pytest.raises(DisMixError, match=r"p\.json: 'seed' is there twice; join them"):
         read_plan(file)
+
+
+def test_what_an_anchor_brings_in_may_be_said_anew(tmp_path):
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        "settings: &usual {lr: 1, size: 64}\n"
+        "mixers:\n  dismix: &other {<<: *usual, lr: 2}\n"
+        "validation: {<<: *other}\n"
+    )
+    assert read_content(file)["validation"] == {"lr": 2, "size": 64}
 
 
 def test_a_value_has_one_spelling():

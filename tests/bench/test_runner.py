@@ -2,6 +2,7 @@ import json
 import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from tests.bench.study import lasting, tiny_plan, tiny_study
 import dismix
 from dismix.bench.artifacts import refuse_leak
 from dismix.bench.folder import BenchFolder
-from dismix.bench.overhead_runs import _Steps
+from dismix.bench.overhead_runs import _Steps, _whole_blocks
 from dismix.bench.resolve import resolve
 from dismix.bench.runner import _jobs, note_plan, run_study
 from dismix.bench.sources import FULL, TRAINING, Derivations
@@ -26,6 +27,7 @@ from dismix.generator.trained_on import write_trained_on
 from dismix.graders.metrics import SCALARS, grade_metrics
 from dismix.mixing.dismix import DisMix
 from dismix.mixing.latents import FOLDER, LatentStore
+from dismix.mixing.serving import PoolService
 
 FIELDS = {
     "format", "id", "kind", "plan", "status", "factors", "config", "seed", "provenance", "wall_s",
@@ -529,6 +531,15 @@ def test_what_a_pool_decodes_is_paid_for_by_the_steps_that_mix(smoke, tmp_path, 
     assert len(blocks) >= 4
     record = bench.record(study.runs[0].id)
     assert record["images_seen"] == 3 * (1 + 4) * 16
+
+
+@pytest.mark.parametrize(("steps", "mixed"), [(1, 4), (4, 4), (6, 8), (9, 12)])
+def test_turns_of_a_pool_end_whole_blocks(steps, mixed):
+    # Else most turns would decode one block, and use more than one.
+    mixer = SimpleNamespace(served=PoolService(16, 2, None, seed=0))
+    assert _whole_blocks(steps, mixer, 0.5, 16) == mixed
+    assert mixer.served.place == (0, 16)
+    assert _whole_blocks(steps, SimpleNamespace(), 0.5, 16) == steps
 
 
 def test_a_plan_asked_anew_keeps_what_it_had_finished(tmp_path):

@@ -1,4 +1,5 @@
 import io
+import os
 from itertools import combinations
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from PIL import Image, ImageFilter
 
 from dismix.data.looks import Look, look_at_all
+from dismix.data.store import default_cache_dir
 from dismix.data.twins import Twins, detail, find_identical, find_near, find_twins
 
 
@@ -123,6 +125,25 @@ def test_equal_length_is_not_equal_bytes(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"same length 1")
     (tmp_path / "b").write_bytes(b"same length 2")
     assert find_identical([tmp_path / "a", tmp_path / "b"]) == []
+
+
+def test_unchanged_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISMIX_CACHE", str(tmp_path / "cache"))
+    default_cache_dir().mkdir(parents=True)
+    read: list[str] = []
+    monkeypatch.setattr(
+        "dismix.data.digest.file_digest", lambda path: read.append(path.name) or path.read_text()
+    )
+    paths = [tmp_path / name for name in "abcd"]
+    for path, text in zip(paths, ["one", "two", "one", "longer"], strict=True):
+        path.write_text(text)
+        os.utime(path, (1e9, 1e9))
+    for _ in range(3):
+        assert [twins.members for twins in find_identical(paths)] == [(0, 2)]
+    assert sorted(read) == ["a", "b", "c"]
+    paths[1].write_text("one")
+    os.utime(paths[1], (1e9, 2e9))
+    assert [twins.members for twins in find_identical(paths)] == [(0, 1, 2)]
 
 
 def test_empty_files_are_no_copies_of_each_other(tmp_path: Path) -> None:

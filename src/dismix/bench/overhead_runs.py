@@ -4,7 +4,8 @@ Steps with and without the mixer take turns in one process, so that neither has 
 or the quieter machine; the record holds the median over rounds.
 
 A pool decodes in the background. Its work must not fall on the steps without it, nor be left out
-because a block outlasts a round: each turn of its steps uses up one block and waits for the next.
+because a block outlasts a round: each turn of its steps uses up whole blocks and waits for what
+follows them.
 """
 
 import contextlib
@@ -60,7 +61,7 @@ def run_overhead(
     grader = build_grader(spec, settings, data, warm, cpu=bool(job["cpu"]))
     trainer = _Steps(grader, settings, train, accelerator, rows)
     bare, rounds = (spec["local"]["timing"][name] for name in ("steps", "rounds"))
-    mixed = max(bare, _steps_of_a_block(mixer, spec["factors"]["p"], settings.batch_size))
+    mixed = _whole_blocks(bare, mixer, spec["factors"]["p"], settings.batch_size)
     times: dict[bool, list[float]] = {False: [], True: []}
     with contextlib.closing(mixer) if hasattr(mixer, "close") else contextlib.nullcontext():
         for number in range(-1, rounds):
@@ -83,17 +84,18 @@ def run_overhead(
     }  # fmt: skip
 
 
-def _steps_of_a_block(mixer: Any, p: float | None, batch: int) -> int:
-    """Return how many steps use up a block of a mixer's pool; 0 where it has none.
+def _whole_blocks(steps: int, mixer: Any, p: float | None, batch: int) -> int:
+    """Return so many steps or more, that use up whole blocks of a mixer's pool, if it has one.
 
-    Begins in the middle of a block, so that each turn of so many steps ends one.
+    Begins in the middle of a block, so that each turn of so many steps ends as many.
     """
     pool = getattr(mixer, "served", None)
     if pool is None or not pool.size:
-        return 0
+        return steps
     uses: int = pool.size * pool.reuse
     pool.restart(pool.seed, (0, uses // 2))
-    return math.ceil(uses / (batch * (p or 1.0)))
+    a_step = batch * (p or 1.0)
+    return math.ceil(math.ceil(steps * a_step / uses) * uses / a_step)
 
 
 class _Steps:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from dismix.bench.plan_checks import DATA, SECTIONS, check_content, factor_values, known_factors
+from dismix.bench.plan_files import read_content
 from dismix.errors import DisMixError
 from dismix.registry import near_names
 
@@ -130,7 +131,7 @@ def read_plan(name: str | Path) -> Plan:
             f"unknown plan '{name}'",
             cure=near_names(str(name), list_plans()) + ", or give a YAML file",
         )
-    return make_plan(_read(path), path.stem, path)
+    return make_plan(read_content(path), path.stem, path)
 
 
 def plan_name(name: str | Path) -> str:
@@ -158,7 +159,7 @@ def plan_title(folder: Path, plan: str | None = None) -> str:
     if len(found) != 1:
         return ""
     try:
-        content = _read(found[0])
+        content = read_content(found[0])
     except (DisMixError, OSError, ValueError):  # A heading is not worth stopping for.
         return ""
     title = content.get("title") if isinstance(content, dict) else None
@@ -176,70 +177,6 @@ def make_plan(content: Any, name: str, path: Path | None = None) -> Plan:
     known = [f.name for f in dataclasses.fields(Plan) if f.name not in _NO_CONTENT]
     checked = check_content(content, known, path or name)
     return Plan(name=name, path=path, **checked)
-
-
-def _read(path: Path) -> Any:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise DisMixError(
-            "is no UTF-8 text", file=path, row=line, cure="save it as UTF-8 in an editor"
-        ) from error
-    if path.suffix == ".json":
-        try:
-            return json.loads(text, object_pairs_hook=lambda pairs: _mapping(pairs, path))
-        except ValueError as error:
-            raise DisMixError(f"is no JSON ({error})", file=path, cure="repair it") from error
-    try:
-        import yaml
-    except ImportError as error:
-        raise DisMixError(
-            "reading YAML needs PyYAML",
-            file=path,
-            cure="pip install pyyaml, or write the plan as JSON (`dismix bench plan NAME --json`)",
-        ) from error
-    try:
-        return yaml.load(text, _loader(yaml.SafeLoader, path))
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        problem = getattr(error, "problem", None) or "unreadable"
-        raise DisMixError(
-            f"is no YAML ({problem})",
-            file=path,
-            row=None if mark is None else mark.line + 1,
-            cure="check colons, brackets and indentation",
-        ) from error
-
-
-def _mapping(pairs: Sequence[tuple[str, Any]], path: Path) -> dict[str, Any]:
-    """Return a mapping of a JSON file."""
-    _require_once([(name, None) for name, _ in pairs], path)
-    return dict(pairs)
-
-
-def _require_once(names: Sequence[tuple[Any, int | None]], path: Path) -> None:
-    """Refuse names (with their rows) that are there twice: the second would hide the first."""
-    seen = []
-    for name, row in names:
-        if name in seen:
-            raise DisMixError(
-                f"'{name}' is there twice", file=path, row=row, cure="join them into one"
-            )
-        seen.append(name)
-
-
-def _loader(base: Any, path: Path) -> Any:
-    """Return a YAML loader that tells of names that are there twice."""
-
-    class Loader(base):  # type: ignore[misc]
-        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            names = [(key.value, key.start_mark.line + 1) for key, _ in node.value]
-            _require_once(names, path)
-            found: dict[Any, Any] = super().construct_mapping(node, deep)
-            return found
-
-    return Loader
 
 
 def change_plan(plan: Plan, changes: Mapping[str, str]) -> Plan:

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import uniform_filter
 
-from dismix.data.digest import file_digest
+from dismix.data.digest import content_digests
 from dismix.data.looks import SIDE, Look, Thumbnails
-from dismix.errors import DisMixError
+from dismix.data.store import default_cache_dir
 from dismix.progress import Progress
 
 COARSE = 16
@@ -51,7 +51,7 @@ class Twins:
 
 
 def find_identical(paths: Sequence[Path]) -> list[Twins]:
-    """Find files with the same bytes; only files of equal length are read.
+    """Find files with the same bytes; only files of equal length are read, and once if unchanged.
 
     Args:
         paths: Files; those that are empty or cannot be read are left out.
@@ -70,11 +70,15 @@ def find_identical(paths: Sequence[Path]) -> list[Twins]:
         with suppress(OSError):
             if size := path.stat().st_size:
                 by_length[size].append(index)
+    rows = [row for equal in by_length.values() if len(equal) > 1 for row in equal]
+    # Scans are often all of one length, and each fold of each study asks anew.
+    digests = content_digests(
+        [paths[row] for row in rows], default_cache_dir(), workers=4, skip_unreadable=True
+    )
     by_bytes: dict[str, list[int]] = defaultdict(list)
-    for indices in by_length.values():
-        for index in indices if len(indices) > 1 else []:
-            with suppress(DisMixError):
-                by_bytes[file_digest(paths[index])].append(index)
+    for row, digest in zip(rows, digests, strict=True):
+        if digest:
+            by_bytes[digest].append(row)
     groups = sorted(tuple(group) for group in by_bytes.values() if len(group) > 1)
     return [Twins(group, "identical") for group in groups]
 

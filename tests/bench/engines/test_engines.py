@@ -69,7 +69,6 @@ def test_ray_restarts_lost_workers_and_ends_all_runs_once(tmp_path):
     assert_all_ended_once(study, bench, found, killer)
 
 
-@pytest.mark.slow
 def endless(folder: str) -> None:
     """Run, side by side, what takes far longer than any test."""
     settings = {**tiny_plan().settings, "epochs": 100_000}
@@ -99,6 +98,7 @@ def test_a_killed_runner_leaves_no_worker_that_holds_its_run(tmp_path):
     assert free
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="kills by signal")
 def test_processes_replace_dead_workers(tmp_path):
     study, bench = long_enough(tmp_path)
@@ -138,6 +138,7 @@ def assert_tried_thrice(study, bench, found):
     assert all(line.endswith(": RuntimeError: the folder is gone") for line in found.errors)
 
 
+@pytest.mark.slow
 def test_ray_keeps_the_traceback_of_a_run_that_breaks_off(tmp_path, monkeypatch):
     pytest.importorskip("ray")
     import dismix.bench.engines.on_ray as on_ray
@@ -154,6 +155,7 @@ def test_ray_keeps_the_traceback_of_a_run_that_breaks_off(tmp_path, monkeypatch)
     assert_tried_thrice(study, bench, run_study(study, bench, make_engine("ray"), cpu=True))
 
 
+@pytest.mark.slow
 def test_processes_keep_the_traceback_of_a_run_that_breaks_off(tmp_path, monkeypatch):
     import dismix.bench.engines.processes as processes
 

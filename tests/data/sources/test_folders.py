@@ -43,6 +43,7 @@ def test_numbers_with_decimals_are_ranked_by_value(tmp_path: Path, draw: Draw) -
         ("2a", "2b"),
         ("KL", "KL1"),
         ("<1", "1-2", ">2"),
+        ("0", "1", "ungraded"),
     ],
 )
 def test_words_are_not_ranked_by_the_alphabet(
@@ -53,6 +54,7 @@ def test_words_are_not_ranked_by_the_alphabet(
     with pytest.raises(DisMixError, match="no number says which folder is the lower rank") as info:
         folders.read(tmp_path)
     assert "--ranks" in str(info.value)
+    assert str(info.value).endswith("move a folder away that is no grade")
     assert all(name in str(info.value) for name in names)
     assert folders.read(tmp_path, ranks=names).meta.ranks == names
 

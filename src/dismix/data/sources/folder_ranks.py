@@ -57,7 +57,8 @@ def _by_number(names: list[str], root: Path) -> tuple[str, ...]:
         raise DisMixError(
             "no number says which folder is the lower rank: " + "; ".join(names),
             file=root,
-            cure="import it with --ranks and these names from low to high, parted by commas",
+            cure="import it with --ranks and these names from low to high, parted by commas; move a"
+            " folder away that is no grade",
         )
     # Not by natural sort, which has 0.25 after 0.5, and -1 after 0.
     return tuple(name for _, name in sorted(numbers.items()))
