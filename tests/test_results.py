@@ -355,19 +355,35 @@ def test_a_report_is_rebuilt_from_the_records(folder: Path, tmp_path: Path) -> N
 
 def test_the_scarce_study_is_what_its_records_say() -> None:
     page = " ".join((RESULTS / "README.md").read_text(encoding="utf-8").split())
-    file = RESULTS / "generator" / "records" / "koa_scarce_tiny_128px.json"
-    made = json.loads(file.read_text(encoding="utf-8"))["last_epoch"]
-    said = "{psnr_val:.1f} dB, mixing accuracy {mixing_accuracy_val:.2f}, order of the guide on "
-    assert (said + "real validation images {reader_order_val:.2f}").format(**made) in page
-    epochs = {}
+    for name in ("idrid", "koa"):
+        file = RESULTS / "generator" / "records" / f"{name}_scarce_tiny_128px.json"
+        made = json.loads(file.read_text(encoding="utf-8"))["last_epoch"]
+        said = (
+            "{psnr_val:.1f} dB, mixing accuracy {mixing_accuracy_val:.2f}, order of the guide on "
+        )
+        assert (said + "real validation images {reader_order_val:.2f}").format(**made) in page
     for path in (RESULTS / "bench" / "scarce" / "records").glob("*.json"):
         record = json.loads(path.read_text(encoding="utf-8"))
-        counts = record["config"]["data"]["counts"]
-        words = "({train} knees, {val} of validation, all {test} test images)"
-        assert words.format(**counts) in page
-        if record["factors"]["grader"] == "ord2seq":
-            epochs[record["factors"]["mixer"]] = record["epoch"]
-    assert epochs == {"none": 27}
+        data, settings = record["config"]["data"], record["config"]["grader"]
+        kind, epochs = {"idrid": ("eyes", 100), "koa": ("knees", 30)}[record["factors"]["data"]]
+        words = f"({{train}} {kind}, {{val}} of validation, all {{test}} test images) | {epochs} |"
+        assert words.format(**data["counts"]) in page
+        assert (settings["epochs"], settings["size"], settings["batch_size"]) == (epochs, 128, 16)
+    runs = _runs(RESULTS / "bench" / "scarce")
+    ways, gaps = [], []
+    for (setting, mixer), found in runs.items():
+        points = [100 * metrics["accuracy"] for metrics in found.values()]
+        ways.append(max(points) - min(points))
+        ours = runs.get((setting, "dismix"), {})
+        if mixer == "dismix" or not ours:
+            continue
+        for metric in ("accuracy", "mae"):
+            gains = [ours[seed][metric] - found[seed][metric] for seed in sorted(ours)]
+            gaps.append(abs(mean(gains)) / (stdev(gains) / len(gains) ** 0.5))
+    assert f"up to {max(ways):.1f} points" in page
+    assert len(gaps) == 24
+    assert max(gaps) < 2
+    assert "reaches two standard errors" in page
 
 
 def test_what_ten_seeds_say_is_in_the_records() -> None:
