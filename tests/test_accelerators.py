@@ -28,14 +28,15 @@ if "fail" in sys.argv:
 """
 
 
-@pytest.mark.parametrize(("words", "times"), [((), 2), (("fail",), 0)])
+# Ports of their own: tests run beside each other.
+@pytest.mark.parametrize(("words", "times", "port"), [((), 2, 29641), (("fail",), 0, 29642)])
 def test_each_leaves_once_unless_an_error_ends_it(
-    tmp_path: Path, words: tuple[str, ...], times: int
+    tmp_path: Path, words: tuple[str, ...], times: int, port: int
 ) -> None:
     script = tmp_path / "launched.py"
     script.write_text(LAUNCHED, encoding="utf-8")
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2"]
-    command += ["--master_port=29641", str(script), *words]
+    command += [f"--master_port={port}", str(script), *words]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     assert made.stdout.count("left") == times
     assert (made.returncode == 0) == (not words)

@@ -362,11 +362,11 @@ def test_a_broken_weight_is_not_saved(tmp_path: Path, monkeypatch) -> None:
 @pytest.mark.slow
 # Nothing of one process may be lost that others need: a mixer's draws, or the batch statistics of
 # an encoder that is frozen later on.
-@pytest.mark.parametrize("what", ["mixup", "rnc"])
-def test_two_processes_go_on_exactly(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize(("what", "port"), [("mixup", 29618), ("rnc", 29619)])
+def test_two_processes_go_on_exactly(tmp_path: Path, what: str, port: int) -> None:
     script = str(Path(__file__).parent / "toy.py")
     env = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-    launch = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=29618"]
+    launch = ["-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}"]
 
     def train(run: str, *words: str) -> None:
         arguments = [script, str(tmp_path / run), what, *words]
