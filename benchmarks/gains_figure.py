@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 
 from dismix import atomic
-from dismix.bench.report_gains import gains, gains_svg, gains_title
+from dismix.bench.report_gains import gains_by_data, gains_svg
 from dismix.bench.report_study import read_study
 from dismix.bench.tables import METRICS
 
@@ -26,10 +26,7 @@ def main() -> None:
     for folder in args.folders:
         study = read_study(folder)
         for metric in METRICS:
-            found = gains(study, metric)
-            for data in dict.fromkeys(gain.data for gain in found):
-                own = [gain for gain in found if gain.data == data]
-                words = gains_title(study, metric, data)
+            for data, words, own in gains_by_data(study, metric):
                 file = args.output / f"gains_{data}_{metric.key}.svg"
                 atomic.write_text(file, gains_svg(own, words, metric, heading=True) + "\n")
                 print(file)

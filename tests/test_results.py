@@ -339,6 +339,13 @@ def test_figures_of_gains_are_drawn_from_the_records(tmp_path: Path) -> None:
     assert made == kept
     page = (RESULTS / "README.md").read_text(encoding="utf-8")
     assert all(f"(figures/{name})" in page for name in kept)
+    # What the figure of accuracy is told to show: blue dots against Mixup, grey against none.
+    shown = re.findall(
+        r"<title>against (Mixup|no mixing):.*?<circle[^>]*fill:var\(--(\w+)",
+        kept["gains_idrid_accuracy.svg"],
+    )
+    assert (shown.count(("Mixup", "up")), shown.count(("no mixing", "soft"))) == (6, 7)
+    assert "better than Mixup with six of seven graders, within the error of no mixing" in page
 
 
 @pytest.mark.parametrize(

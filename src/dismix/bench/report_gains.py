@@ -6,7 +6,7 @@ hollow.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
@@ -93,20 +93,21 @@ def _number(metric: Metric, gain: Gain | None) -> Cell:
 
 def gains_charts(study: Study, metric: Metric) -> str:
     """Return a figure a data set as HTML, "" where nothing can be compared."""
+    return "".join(
+        f'<figure class="chart"><figcaption>{escape(words)}</figcaption>'
+        f"{gains_svg(own, words, metric)}</figure>"
+        for _, words, own in gains_by_data(study, metric)
+    )
+
+
+def gains_by_data(study: Study, metric: Metric) -> Iterator[tuple[str, str, list[Gain]]]:
+    """Yield each data set with what a figure of it shows, in words, and its gains."""
     found = gains(study, metric)
-    figures = []
     for data in dict.fromkeys(gain.data for gain in found):
-        own = [gain for gain in found if gain.data == data]
-        words = gains_title(study, metric, data)
-        figures.append(
-            f'<figure class="chart"><figcaption>{escape(words)}</figcaption>'
-            f"{gains_svg(own, words, metric)}</figure>"
-        )
-    return "".join(figures)
+        yield data, _title(study, metric, data), [gain for gain in found if gain.data == data]
 
 
-def gains_title(study: Study, metric: Metric, data: str) -> str:
-    """Return what a figure of a data set shows, in words."""
+def _title(study: Study, metric: Metric, data: str) -> str:
     unit = metric.unit.split(",")[0].replace("per cent", "points")
     ours = mixer_name(focus(study))
     return f"{metric.title}: what {ours} gains on {study.data_name(data)} ({unit})"
