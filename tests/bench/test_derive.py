@@ -111,6 +111,18 @@ def test_votes_without_grades_cannot_be_simulated(tmp_path):
         derive(soft, how(soft, variability=70))
 
 
+def test_two_ranks_have_none_to_confuse(tmp_path):
+    table = pd.DataFrame(
+        {"image": [*"abcd"], "split": ["train", "train", "val", "test"], "grade": [0, 1, 0, 1]}
+    )
+    data = make_manifest(table, None, tmp_path)
+    with pytest.raises(DisMixError, match=r"there are 2 ranks; add --set labels=clean, or to"):
+        derive(data, how(data))
+    assert not derive(data, how(data, labels="clean")).annotators
+    both = how(data, sections={"validation": {}, "votes": {"lower": 0, "upper": 1}})
+    assert len(derive(data, both).annotators) == 5
+
+
 def test_digests_know_content_not_place(graded, tmp_path):
     copy = tmp_path / "elsewhere"
     shutil.copytree(graded.root, copy)

@@ -589,6 +589,17 @@ def test_weight_columns_are_checked(manifest, tmp_path, written):
         train_grader(manifest, tmp_path / "b", quick(), weight_column="weight", cpu=True)
 
 
+def test_weights_may_have_decimal_commas(manifest):
+    from dismix.graders.start_run import _sample_weights
+
+    table = pd.read_csv(manifest)
+    table["weight"] = table["weight"].astype(object)
+    table.loc[table.index[table["split"] == "train"][:2], "weight"] = ["0,5", "2,0"]
+    table.to_csv(manifest, index=False)
+    weights = _sample_weights(read_manifest(manifest).split("train"), "weight")
+    assert weights[:2].tolist() == [0.5, 2.0]
+
+
 def test_mixers_by_name(manifest, tmp_path):
     pytest.importorskip("dismix.mixing.registry")
     train_grader(manifest, tmp_path / "m", quick(epochs=1), mix="mixup", cpu=True)

@@ -92,6 +92,7 @@ def derive(manifest: Manifest, how: Mapping[str, Any]) -> Manifest:
         # A law of a row's own would go before the votes.
         spoken = made.annotators or law_columns(made.table)
         bare = _bare(made) if spoken else made
+        _refuse_few_ranks(bare, how["votes"])
         made, _ = simulate_annotators(bare, str(how["variability"]), **how["votes"])
     if not (made.table["split"] == "val").any():
         made = split_validation(made, validation["share"], seed=validation["seed"])
@@ -101,6 +102,18 @@ def derive(manifest: Manifest, how: Mapping[str, Any]) -> Manifest:
             made, scarce["share"], at_least=scarce["at_least"], seed=scarce["seed"]
         )
     return made
+
+
+def _refuse_few_ranks(manifest: Manifest, votes: Mapping[str, Any]) -> None:
+    """Raise where simulated annotators have no two ranks to confuse, in words of a plan."""
+    lower, upper = votes.get("lower", 1), votes.get("upper", 2)
+    if upper >= manifest.num_ranks:
+        raise DisMixError(
+            f"has single grades, so votes are simulated that go astray between the ranks {lower} "
+            f"and {upper}, counted from 0; but there are {manifest.num_ranks} ranks",
+            file=manifest.path or manifest.root,
+            cure="add --set labels=clean, or to the plan a section `votes` with lower and upper",
+        )
 
 
 def folded(manifest: Manifest, number: int, of: int, seed: int) -> Manifest:

@@ -17,6 +17,17 @@ DELIMITERS = ",;\t"
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
 
 
+def with_point(cell: str) -> str:
+    """Return a number with a comma for its decimals as one with a point, other text as it is.
+
+    Example:
+        >>> with_point("0,25"), with_point("1e-05"), with_point("1,2,3")
+        ('0.25', '1e-05', '1,2,3')
+    """
+    number = re.fullmatch(r"([+-]?[0-9]*),([0-9]+(?:[eE][+-]?[0-9]+)?)", cell)
+    return f"{number[1]}.{number[2]}" if number else cell
+
+
 def sniff_delimiter(header: str) -> str:
     r"""Return the delimiter that occurs most often in a header line, outside quotes.
 

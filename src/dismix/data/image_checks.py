@@ -10,6 +10,7 @@ import numpy as np
 from dismix.data.decode import SKIP
 from dismix.data.findings import Finding, Level
 from dismix.data.looks import Look, look_at_all
+from dismix.data.near_files import names_by_stem
 from dismix.data.rank_names import rank_numerals
 from dismix.data.spelling import as_on_disk
 from dismix.data.table_checks import Sheet
@@ -69,7 +70,7 @@ def _unreadable(
     sheet: Sheet, names: Sequence[str], rows: Sequence[int], looks: Sequence[Look]
 ) -> Iterator[Finding]:
     # Each folder is listed once: a wrong ending makes all of its images missing.
-    listed = lru_cache(maxsize=None)(_names_by_stem)
+    listed = lru_cache(maxsize=None)(names_by_stem)
     for row, look in zip(rows, looks, strict=True):
         if look.error is None:
             continue
@@ -88,7 +89,7 @@ def _near_file(path: Path, listed: Callable[[Path], dict[str, str]]) -> str:
 
     Args:
         path: Where it should be.
-        listed: Gives the names of the files in a folder by their stems, as `_names_by_stem` does.
+        listed: Gives the names of the files in a folder by their stems, as `names_by_stem` does.
     """
     folder = path.parent
     if "\\" in path.name:
@@ -99,15 +100,6 @@ def _near_file(path: Path, listed: Callable[[Path], dict[str, str]]) -> str:
         return "it is a link to a file that is gone"
     other = listed(folder).get(path.stem.casefold())
     return f"did you mean '{other}'?" if other else f"correct the path, {_DROP}"
-
-
-def _names_by_stem(folder: Path) -> dict[str, str]:
-    """Return the names of what a folder holds, by their stems in small letters; the first wins."""
-    try:
-        found = sorted(os.listdir(folder), reverse=True)
-    except OSError:
-        return {}
-    return {Path(name).stem.casefold(): name for name in found}
 
 
 def _size_findings(looks: Sequence[Look]) -> Iterator[Finding]:

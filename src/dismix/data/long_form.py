@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dismix.data.spelling import same_name
 from dismix.errors import DisMixError
 
 KEYS = ("image", "annotator", "grade")
@@ -68,6 +69,7 @@ def pivot_long(
                 column=column,
                 cure="fill it",
             )
+    _refuse_spellings(table["annotator"], line, file)
     _refuse_conflict(table, ["image", "annotator"], "grade", line, file, words)
     # Columns about annotators would be taken for their votes in the wide form.
     unwanted = ("Unnamed", "annotator_")
@@ -84,6 +86,21 @@ def pivot_long(
     for annotator in sorted(votes.columns, key=str):
         wide[f"annotator_{annotator}"] = votes[annotator].reindex(wide["image"]).to_numpy()
     return wide, line[first.index.to_numpy()]
+
+
+def _refuse_spellings(names: pd.Series, line: NDArray[np.int64], file: Path | None) -> None:
+    """Raise where two annotators differ in spelling only: one person would vote as two."""
+    first: dict[str, tuple[str, int]] = {}
+    for at, name in enumerate(names.map(str)):
+        other, there = first.setdefault(same_name(name), (name, at))
+        if other != name:
+            raise DisMixError(
+                f"annotator '{name}' differs from '{other}' in row {line[there]} in spelling only",
+                file=file,
+                row=int(line[at]),
+                column="annotator",
+                cure="write them alike if they are one person, and farther apart if they are two",
+            )
 
 
 def _conflicts(table: pd.DataFrame, keys: list[str], column: str) -> NDArray[np.bool_]:

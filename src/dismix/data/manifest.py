@@ -77,6 +77,8 @@ __all__ = [
 
 SPLITS = ("train", "val", "test")
 VOTE_PREFIX = "annotator_"
+#: What messages call a table that was made in memory.
+NO_FILE = "the table"
 
 
 @dataclass(frozen=True)
@@ -310,7 +312,7 @@ def _raise_for(problem: Problem | None, path: Path | None, lines: NDArray[np.int
     if problem is not None:
         row = None if problem.row is None else int(lines[problem.row])
         raise DisMixError(
-            problem.message, file=path or "the table", row=row, column=problem.column,
+            problem.message, file=path or NO_FILE, row=row, column=problem.column,
             cure=problem.cure,
         )  # fmt: skip
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dismix import atomic
+from dismix.data.spelling import alike
 from dismix.errors import DisMixError
 from dismix.registry import near_names
 
@@ -101,11 +102,16 @@ def refuse_bad_ranks(ranks: tuple[str, ...], path: Path | None = None) -> None:
     """Raise for names that occur twice, and for fewer than two."""
     if any(not name.strip() for name in ranks):
         raise DisMixError("a rank has an empty name", file=path, cure="give each rank a name")
-    twice = sorted({name for name in ranks if ranks.count(name) > 1})
-    if twice:
-        raise DisMixError(
-            f"two ranks are called '{twice[0]}'", file=path, cure="give each rank its own name"
-        )
+    first: dict[str, str] = {}
+    for name in ranks:
+        # Grades are compared so: two such ranks would share their images by chance.
+        key = alike(name.strip())
+        if key in first:
+            told = f"the ranks '{first[key]}' and '{name}' differ in spelling only"
+            if first[key] == name:
+                told = f"two ranks are called '{name}'"
+            raise DisMixError(told, file=path, cure="give each rank its own name")
+        first[key] = name
     if len(ranks) < 2:
         raise DisMixError(
             f"an ordinal scale needs at least 2 ranks, got {', '.join(ranks) or 'none'}",

@@ -4,6 +4,7 @@ Both look alike. File systems of macOS take one for the other, those of Linux do
 that was written on a Mac may name no file here, letter for letter.
 """
 
+import re
 import unicodedata
 from pathlib import Path
 
@@ -16,6 +17,19 @@ def alike(name: str) -> str:
         True
     """
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def same_name(name: str) -> str:
+    """Return the name of a person as it is compared with others: any case, 7.0 for 7.
+
+    Example:
+        >>> same_name("P07") == same_name("p07"), same_name("7.0") == same_name("7")
+        (True, True)
+        >>> same_name("1.10") == same_name("1.1")
+        False
+    """
+    number = re.fullmatch(r"([0-9]+)\.0", name.strip())
+    return number[1] if number else alike(name.strip())
 
 
 def as_on_disk(path: Path) -> Path:

@@ -16,6 +16,7 @@ from dismix.data.laws import law_columns, read_laws
 from dismix.data.manifest import SPLITS, VOTE_PREFIX, ManifestMeta, vote_columns
 from dismix.data.patient_columns import group_cure, patient_column, unused_patients
 from dismix.data.rank_names import rank_label, rank_numerals
+from dismix.data.spelling import same_name
 from dismix.data.validate import LARGEST_GRADE, Problem, grade_columns, problems
 
 #: Problems of one kind in one column that are spelled out in a finding.
@@ -149,6 +150,7 @@ def table_findings(sheet: Sheet) -> Iterator[Finding]:
         yield from _rank_findings(sheet, counts)
         yield from _split_findings(counts, made=bool(sheet.soft.all()))
         yield from _soft_findings(sheet)
+    yield from _group_findings(sheet)
     yield from _annotator_findings(sheet)
 
 
@@ -252,6 +254,28 @@ def _soft_findings(sheet: Sheet) -> Iterator[Finding]:
         f"{between} of them between ranks; each is counted under its likeliest rank",
         cure="train on them beside graded images, and evaluate on graded images only",
     )  # fmt: skip
+
+
+def _group_findings(sheet: Sheet) -> Iterator[Finding]:
+    """Say which patients are perhaps one person, whose images splits would part."""
+    if "group" not in sheet.table:
+        return
+    given, parts = sheet.table["group"], sheet.column("split")
+    spelled: dict[str, dict[str, int]] = defaultdict(dict)
+    for row in np.flatnonzero(given.notna()):
+        name = str(given.iloc[row])
+        spelled[same_name(name)].setdefault(name, int(row))
+    found = [list(rows.items()) for rows in spelled.values() if len(rows) > 1]
+    if found:
+        (one, first), (other, second) = found[0][:2]
+        more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+        yield Finding(
+            "warning", "groups-alike",
+            f"groups '{one}' (row {sheet.lines[first]}, split {parts[first]}) and '{other}' (row "
+            f"{sheet.lines[second]}, split {parts[second]}) differ in spelling only{more}",
+            rows=tuple(int(sheet.lines[row]) for pairs in found for _, row in pairs),
+            cure="write the ids of a patient alike: splits take these for different ones",
+        )  # fmt: skip
 
 
 def _annotator_findings(sheet: Sheet) -> Iterator[Finding]:

@@ -20,6 +20,8 @@ GAPS = frozenset({"", "-", "na", "n/a", "nan", "null", "none"})
 LARGEST_GRADE = 999
 #: Ranks without any image, in a row, from which a grade above them may be a code for a gap.
 LONG_GAP = 5
+#: Mark of a table whose column of splits is not its own.
+_ADDED = "split_added"
 _SPLIT_NAMES = {"training": "train", "valid": "val", "validation": "val", "testing": "test"}
 
 
@@ -64,6 +66,7 @@ def normalise(table: pd.DataFrame) -> pd.DataFrame:
         table["image"] = table["image"].astype(object).map(str, na_action="ignore")
     if "split" not in table:
         table["split"] = "train"
+        table.attrs[_ADDED] = True
     elif pd.api.types.is_string_dtype(table["split"]):
         table["split"] = table["split"].str.lower().replace(_SPLIT_NAMES)
     for column in [*grade_columns(table), *(["group"] if "group" in table else [])]:
@@ -78,6 +81,12 @@ def normalise(table: pd.DataFrame) -> pd.DataFrame:
             whole = numbers.isna() | (numbers == np.floor(numbers))
             table[column] = numbers.astype("Int64") if whole.all() else numbers
     return table
+
+
+def _own_columns(table: pd.DataFrame) -> str:
+    """Return the columns that a normalised table came with."""
+    added = table.attrs.get(_ADDED, False)
+    return ", ".join(f"'{c}'" for c in table.columns if not (added and c == "split"))
 
 
 def _stripped(cell: object) -> object:
@@ -115,14 +124,14 @@ def problems(
     """
     if "image" not in table:
         yield Problem(
-            "no-image-column", f"no column 'image' among {list(table.columns)}",
+            "no-image-column", f"no column 'image' among {_own_columns(table)}",
             "name the image column 'image', or map it: `dismix data import FILE --image COLUMN`",
         )  # fmt: skip
         return
     columns, laws = grade_columns(table), law_columns(table)
     if not columns and not laws:
         yield Problem(
-            "no-grade-column", f"no column 'grade' or 'annotator_...' among {list(table.columns)}",
+            "no-grade-column", f"no column 'grade' or 'annotator_...' among {_own_columns(table)}",
             "map them: `dismix data import FILE --grade COLUMN` or `--annotator COLUMN`",
         )  # fmt: skip
         return
@@ -238,11 +247,14 @@ def first_jump(used: Sequence[float]) -> tuple[float, float] | None:
 def _group_problems(table: pd.DataFrame) -> Iterator[Problem]:
     if "group" not in table:
         return
-    home = table.groupby("group", sort=False)["split"].transform("first")
+    home, other = (
+        table.groupby("group", sort=False)[c].transform("first") for c in ("split", "image")
+    )
     for row in np.flatnonzero(table["group"].notna() & (table["split"] != home)):
         yield Problem(
             "group-in-two-splits",
-            f"group '{table['group'][row]}' is in split '{home[row]}' and in"
-            f" '{table['split'][row]}'",
-            "keep all images of a patient in one split", int(row), "group",
+            f"group '{table['group'][row]}' is in split '{home[row]}' ('{other[row]}') and in"
+            f" '{table['split'][row]}' ('{table['image'][row]}')",
+            "keep all images of a patient in one split, or correct what is taken for a patient",
+            int(row), "group",
         )  # fmt: skip

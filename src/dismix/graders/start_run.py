@@ -266,7 +266,10 @@ def _sample_weights(train: "Manifest", column: str | None) -> Any:
     import numpy as np
     import pandas as pd
 
-    numbers = pd.to_numeric(train.table[column], errors="coerce").to_numpy(float)
+    from dismix.data.delimited import with_point
+
+    cells = train.table[column].map(lambda c: with_point(c) if isinstance(c, str) else c)
+    numbers = pd.to_numeric(cells, errors="coerce").to_numpy(float)
     bad = ~((numbers >= 0) & np.isfinite(numbers))
     if bad.any():
         row = int(bad.argmax())

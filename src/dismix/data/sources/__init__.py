@@ -3,7 +3,7 @@
 import os
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from dismix.data.grey import with_grey_found
-from dismix.data.manifest import Manifest, read_manifest
+from dismix.data.manifest import NO_FILE, Manifest, read_manifest
+from dismix.data.near_files import near_files
 from dismix.data.patient_columns import group_option, patient_column
 from dismix.data.sources import chaoyang, crowdgleason, folders, idrid, koa, table
 from dismix.data.sources.base import SOURCES, Source
+from dismix.data.sources.walking import is_image
 from dismix.data.ungraded import left_out_note
 from dismix.errors import DisMixError
 
@@ -101,7 +103,13 @@ def read_source(
             cure="name one with --source; `dismix data sources` says what each expects",
         )
     chosen.check_options(options)
-    manifest = chosen.read(path, **options)
+    try:
+        manifest = chosen.read(path, **options)
+    except DisMixError as error:
+        if error.file != NO_FILE:
+            raise
+        # Files of a folder have no rows; the problem names them.
+        raise DisMixError(error.problem, file=path, column=error.column, cure=error.cure) from error
     if not allow_missing:
         manifest = _present(manifest, str(options.get("image", "image")), on_missing)
     if "grey" in chosen.options and "grey" not in options:
@@ -142,11 +150,13 @@ def _present(manifest: Manifest, column: str, on_missing: Callable[[str], None] 
     if not len(missing):
         return manifest
     listed = manifest.path is not None
+    near = near_files([manifest.image_paths[row] for row in missing])
     if on_missing is not None and there.any():
         names = manifest.table["image"].iloc[missing].tolist()
         lines = manifest.lines[missing].tolist() if listed else None
         for number, name in enumerate(names):
-            on_missing((f"row {lines[number]}: " if lines else "") + f"{name}: no such image")
+            hint = f", but '{near[number]}' is there" if near[number] else ""
+            on_missing((f"row {lines[number]}: " if lines else "") + f"{name}: no such image{hint}")
         note = left_out_note(names, lines, "whose file is missing")
         notes = "; ".join(part for part in (manifest.meta.notes, note) if part)
         return replace(manifest.rows(there), meta=replace(manifest.meta, notes=notes))
@@ -158,7 +168,17 @@ def _present(manifest: Manifest, column: str, on_missing: Callable[[str], None] 
         file=manifest.path or manifest.root,
         row=int(manifest.lines[missing[0]]) if listed else None,
         column=column if listed else None,
-        cure=_all_missing_cure(str(manifest.table["image"].iloc[0]))
-        if len(missing) == len(manifest) > 1 and manifest.meta.source == "table"
-        else "complete the folder, or leave such rows out: `dismix data import ... --skip-missing`",
+        cure=_missing_cure(manifest, near),
     )
+
+
+def _missing_cure(manifest: Manifest, near: Sequence[str | None]) -> str:
+    """Return the cure for missing images by the files that are called nearly so."""
+    # Names without any ending lack it all: an option adds it.
+    if near[0] is not None and is_image(str(manifest.table["image"].iloc[0])):
+        alike = sum(name is not None for name in near)
+        more = f" ({alike} of them differ in letter case or ending only)" if len(near) > 1 else ""
+        return f"did you mean '{near[0]}'?{more} Write names as they are on disk"
+    if len(near) == len(manifest) > 1 and manifest.meta.source == "table":
+        return _all_missing_cure(str(manifest.table["image"].iloc[0]))
+    return "complete the folder, or leave such rows out: `dismix data import ... --skip-missing`"

@@ -7,7 +7,6 @@ lowest grade is 1 or more is refused until ``first_rank`` or ``ranks`` says what
 where ``ranks`` does, a lowest rank that nobody gave is told.
 """
 
-import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dismix.data.delimited import SUFFIXES, read_delimited
+from dismix.data.delimited import SUFFIXES, read_delimited, with_point
 from dismix.data.laws import law_columns
 from dismix.data.long_form import KEYS, pivot_long
 from dismix.data.manifest import Manifest, ManifestMeta, make_manifest, meta_path
@@ -90,7 +89,7 @@ def read(
     with own_names(shown):
         table = renamed(table, renames, lines, path)
     for column in law_columns(table):
-        table[column] = table[column].map(_with_point)
+        table[column] = table[column].map(with_point)
     scale = Scale(tuple(ranks), first_rank)
     counted = any_number(table)
     # Before the pivot of the long form, while each vote still has a line of its own.
@@ -214,17 +213,6 @@ def _names_people(error: DisMixError, column: str) -> DisMixError:
         cure=f"{error.cure}; if the column says who voted (a row a vote), "
         f"give --set annotator='{column}' instead of --annotator",
     )
-
-
-def _with_point(cell: str) -> str:
-    """Return a number with a comma for its decimals as one with a point, other text as it is.
-
-    Example:
-        >>> _with_point("0,25"), _with_point("1e-05"), _with_point("1,2,3")
-        ('0.25', '1e-05', '1,2,3')
-    """
-    number = re.fullmatch(r"([+-]?[0-9]*),([0-9]+(?:[eE][+-]?[0-9]+)?)", cell)
-    return f"{number[1]}.{number[2]}" if number else cell
 
 
 def _image(name: str, folder: str, suffix: str) -> str:
