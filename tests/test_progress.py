@@ -1,6 +1,8 @@
 """Progress bars go to stderr and follow the calls."""
 
-from dismix.progress import bar
+import time
+
+from dismix.progress import LINE_EVERY, bar
 
 
 def test_bar_shows_stage_and_counts_on_stderr(capsys):
@@ -41,3 +43,17 @@ def test_bar_that_was_never_moved_leaves_no_line(capsys):
     with bar():
         pass
     assert capsys.readouterr().err == ""
+
+
+def test_a_log_gets_a_line_every_half_minute(capsys, monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with bar() as progress:
+        for step in range(1, 9):
+            now += LINE_EVERY / 4
+            progress(f"training | loss {step}", step, 8)
+        # Before the bars are drawn, which a log sees only at the end.
+        assert capsys.readouterr().err.splitlines() == [
+            "training | loss 4  4/8", "training | loss 8  8/8",
+        ]  # fmt: skip
+    assert "8/8" in capsys.readouterr().err

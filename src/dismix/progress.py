@@ -1,6 +1,7 @@
 """Progress of long work: a plain callback in the library, a bar on the command line."""
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -11,6 +12,8 @@ Text behind " | " in the stage may change from call to call: losses, rates.
 """
 #: Columns that a bar keeps when a long stage shares its line, and those of time and gaps.
 _BAR, _TIME = 8, 11
+#: Seconds between lines in a log, where a bar is drawn only once, at the end.
+LINE_EVERY = 30.0
 
 
 def steps_of(progress: Progress | None, stage: str, total: int) -> Callable[[], None]:
@@ -41,6 +44,9 @@ def steps_of(progress: Progress | None, stage: str, total: int) -> Callable[[], 
 def bar(*, quiet: bool = False) -> Iterator[Progress]:
     """Yield a callback that draws one bar a stage on stderr.
 
+    Where stderr is no terminal, such as the log of a batch job, long work leaves a line every
+    half minute, and the bars stand at the end.
+
     Args:
         quiet: Draw nothing.
 
@@ -60,10 +66,16 @@ def bar(*, quiet: bool = False) -> Iterator[Progress]:
     console = Console(file=sys.stderr)
     display = RichProgress(*columns, TimeRemainingColumn(), console=console)
     tasks: dict[str, TaskID] = {}
+    watched, told = console.is_terminal or console.is_jupyter, time.monotonic()
 
     def update(stage: str, done: int, total: int) -> None:
+        nonlocal told
         # Started late, so that an error before any work leaves no empty line.
         display.start()
+        if not watched and time.monotonic() - told >= LINE_EVERY:
+            told = time.monotonic()
+            sys.stderr.write(f"{stage}  {done}/{total}\n")
+            sys.stderr.flush()
         key = stage.split(" | ", maxsplit=1)[0]
         words = fitted(stage, total, console.width)
         if key not in tasks:

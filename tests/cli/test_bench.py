@@ -46,6 +46,8 @@ def test_plan_run_and_status_tell_the_same(tmp_path):
     assert own == str(tmp_path / "bench" / "reports" / "smoke" / "report.html")
     elsewhere = call("report", "-o", tmp_path / "bench", "--to", tmp_path / "there", "-q")
     assert elsewhere.stdout.strip() == str(tmp_path / "there" / "report.html")
+    with pytest.raises(DisMixError, match="elsewhere would be another one; leave"):
+        call("report", tmp_path / "bench", "-o", tmp_path / "elsewhere", "-q")
     with pytest.raises(DisMixError, match="no generator of a DisMix run is here"):
         call("figures", "-o", tmp_path / "bench", "-q")
 

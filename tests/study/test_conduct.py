@@ -330,6 +330,9 @@ def test_single_grades_are_never_given_invented_votes(tmp_path, finished):
     assert "--budget" not in prepared.announcement()
     day = dataclasses.replace(prepared.budget, seconds=86400.0)
     text = dataclasses.replace(prepared, budget=day).announcement()
+    both = dataclasses.replace(prepared, budget=day).announcement(jobs=2)
+    assert "one training at a time (less with --jobs 2 where cores are free)" in both
+    assert "one training at a time" not in text
     assert "about 24.0 h on" in text
     assert "--budget MINUTES makes it shorter" in text
 

@@ -266,6 +266,7 @@ def report(
 def _place(name: str | None, output: Path) -> tuple[Path, str | None]:
     """Return the benchmark's folder, and the plan that is meant, if any."""
     from dismix.bench.plan import list_plans, plan_name
+    from dismix.errors import DisMixError
 
     if name is None:
         return output, None
@@ -273,6 +274,12 @@ def _place(name: str | None, output: Path) -> tuple[Path, str | None]:
     # A folder of any kind may be called as a plan is, such as that of `dismix demo`.
     planned = plan in list_plans() or (output / "plans" / f"{plan}.json").is_file()
     if any((folder / "records").glob("*.json")) or (folder.is_dir() and not planned):
+        if output not in (BENCH, folder):
+            raise DisMixError(
+                f"'{name}' is a folder of records, and {output} would be another one",
+                column="--output",
+                cure="leave one of them out; --to says where files are written",
+            )
         return folder, None
     return output, plan
 

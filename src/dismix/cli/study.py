@@ -85,7 +85,7 @@ def study(
     )  # fmt: skip
     with bar(quiet=quiet) as progress:
         if plan:
-            typer.echo(announce(manifest, output, choices, progress))
+            typer.echo(announce(manifest, output, choices, progress, jobs=jobs))
             return
 
         def tell(line: str) -> None:

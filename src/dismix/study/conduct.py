@@ -52,12 +52,13 @@ class Prepared:
     name: str
     source: str
 
-    def announcement(self, done: int = 0, seen: str = "") -> str:
+    def announcement(self, done: int = 0, seen: str = "", jobs: int = 1) -> str:
         """Say what will be done and how long it takes.
 
         Args:
             done: Trainings of graders that an earlier command has finished.
             seen: Images that a training sees; about as many as folds usually give if unknown.
+            jobs: Trainings at once.
         """
         budget, choices = self.budget, self.choices
         runs = 3 * choices.folds * budget.repeats
@@ -69,13 +70,16 @@ class Prepared:
             f"generators ({self.settled.arch}, {budget.generator_epochs} epochs) and {runs} "
             f"trainings of '{choices.grader}' on {self.settled.backbone}, {self.settled.size} px "
             f"({budget.epochs} epochs, {seen or f'about {budget.epochs * budget.train:,}'} images "
-            f"each, the same for every mixer): {self._takes(done, runs)}{shorter}"
+            f"each, the same for every mixer): {self._takes(done, runs, jobs)}{shorter}"
         )
 
-    def _takes(self, done: int, runs: int) -> str:
+    def _takes(self, done: int, runs: int, jobs: int) -> str:
         if done >= runs or self.speed is None:
             return "all done before, nothing is trained again"
         said = f"about {in_words(self.budget.seconds)} on {self.speed.hardware}"
+        if jobs > 1:
+            # One training was timed; how far others slow it down depends on what is left free.
+            said += f", one training at a time (less with --jobs {jobs} where cores are free)"
         return f"{said} in all, {done} of {runs} trainings are done" if done else said
 
 
@@ -171,9 +175,9 @@ def _planned(
         return plan, resolved(plan, folder, output / DATA, prepared.name, progress)
 
 
-def _announced(prepared: Prepared, study: Study, folder: BenchFolder) -> str:
+def _announced(prepared: Prepared, study: Study, folder: BenchFolder, jobs: int) -> str:
     done = sum(folder.status(run.id) == "done" for run in study.runs)
-    said = prepared.announcement(done, between([run.images for run in study.runs]))
+    said = prepared.announcement(done, between([run.images for run in study.runs]), jobs)
     own = {run.id for run in study.runs}
     others = sum(path.stem not in own for path in (folder.root / "records").glob("*.json"))
     if others and done < len(own):
@@ -183,7 +187,12 @@ def _announced(prepared: Prepared, study: Study, folder: BenchFolder) -> str:
 
 
 def announce(
-    path: str | Path, output: str | Path, choices: Choices, progress: Progress | None = None
+    path: str | Path,
+    output: str | Path,
+    choices: Choices,
+    progress: Progress | None = None,
+    *,
+    jobs: int = 1,
 ) -> str:
     """Say what a study would do, how long that takes and how much of it is done.
 
@@ -192,10 +201,11 @@ def announce(
         output: The study's folder.
         choices: What is asked for.
         progress: Called now and then.
+        jobs: Trainings at once.
     """
     output = Path(output)
     prepared, folder = prepare(path, output, choices, progress), BenchFolder(output / BENCH)
-    return _announced(prepared, _planned(prepared, folder, output, progress)[1], folder)
+    return _announced(prepared, _planned(prepared, folder, output, progress)[1], folder, jobs)
 
 
 def conduct(
@@ -227,7 +237,7 @@ def conduct(
     folder = BenchFolder(output / BENCH)
     plan, study = _planned(prepared, folder, output, progress)
     if tell is not None:
-        tell(_announced(prepared, study, folder))
+        tell(_announced(prepared, study, folder, jobs))
     found = run_study(
         study, folder, make_engine(jobs=jobs), retry_failed=retry_failed, cpu=choices.cpu,
         cost=plan.cost, progress=progress,
