@@ -495,3 +495,23 @@ def test_real_images(shared_data: Path, tmp_path: Path) -> None:
     fundus = sorted((shared_data / "idrid").rglob("*.jpg"))[:20]
     colour = build_store(fundus, StoreSettings(), tmp_path)
     assert torch.equal(colour[:5], expected(fundus[:5], StoreSettings()))
+
+
+def test_what_does_not_fit_its_scale_is_told_once(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    rng = np.random.default_rng(0)
+    files = []
+    for i, top in enumerate([4095] * 8 + [65535] * 3):
+        files.append(tmp_path / f"{i}.png")
+        Image.fromarray(rng.integers(0, top, (20, 20)).astype(np.uint16)).save(files[-1])
+    twelve, sixteen = (StoreSettings(size=16, channels=1, bits=bits) for bits in (12, 16))
+    build_store(files[:8], twelve, tmp_path / "cache")
+    assert len(recwarn) == 0
+    for settings, said in (
+        (twelve, "3 of 11 16-bit images hold values above 4095, which bits=12 cuts off"),
+        (sixteen, "8 of 11 16-bit images use at most 12 bits, the others more"),
+    ):
+        build_store(files, settings, tmp_path / "cache")
+        assert said in str(recwarn.pop(UserWarning).message)
+        assert len(recwarn) == 0

@@ -5,7 +5,8 @@ JPEG, PNG, WebP, TIFF and BMP are read by Pillow, DICOM by :mod:`dismix.data.dic
 * The number of pixels is read from the header and checked before anything is decoded.
 * The EXIF orientation is applied; colour profiles are not.
 * 16-bit grey maps 0..65535 to 0..255, whatever the image holds, so that equal values stay
-  equal from image to image. ``bits=12`` maps 0..4095 instead (larger values become white).
+  equal from image to image. ``bits=12`` maps 0..4095 instead (larger values become white, which
+  :mod:`dismix.data.depth` tells).
   16-bit colour, and grey with transparency, are read in their upper 8 bits, so other ``bits``
   are refused for them.
 * Floating-point pixels map 0..1 to 0..255, NaN and infinities to 0. Others, and whole numbers
@@ -28,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from dismix.data.depth import SeeDepth, depth_of
 from dismix.errors import DisMixError
 
 Channels = Literal[1, 3]
@@ -56,6 +58,7 @@ def decode_image(
     max_pixels: int = MAX_PIXELS,
     bits: int = 16,
     near_size: int | None = None,
+    see_depth: SeeDepth | None = None,
 ) -> NDArray[np.uint8]:
     """Decode one image file.
 
@@ -67,6 +70,7 @@ def decode_image(
         bits: Bits in use of 16-bit grey pixels.
         near_size: The array will be resized to about this side: a JPEG of more than
             three times the size may be decoded at a half, a quarter or an eighth.
+        see_depth: Called with the depth of 16-bit grey pixels, unless all are equal.
 
     Returns:
         Pixels (H, W, channels), uint8.
@@ -88,6 +92,7 @@ def decode_image(
             max_pixels=max_pixels,
             bits=bits,
             near_size=near_size,
+            see_depth=see_depth,
         )
 
 
@@ -125,6 +130,7 @@ def decode_stream(
     max_pixels: int = MAX_PIXELS,
     bits: int = 16,
     near_size: int | None = None,
+    see_depth: SeeDepth | None = None,
 ) -> NDArray[np.uint8]:
     """Decode an open file; see :func:`decode_image`. ``name`` is used in messages only."""
     start = stream.read(132)
@@ -137,7 +143,7 @@ def decode_stream(
         pixels = decode_dicom(stream, name, max_pixels=max_pixels)
     else:
         try:
-            pixels = _decode_pillow(stream, name, max_pixels, bits, near_size)
+            pixels = _decode_pillow(stream, name, max_pixels, bits, near_size, see_depth)
         except DisMixError:
             raise
         except UnidentifiedImageError:
@@ -203,7 +209,12 @@ def several(name: str, count: int, noun: str) -> DisMixError:
 
 
 def _decode_pillow(
-    stream: Stream, name: str, max_pixels: int, bits: int, near_size: int | None
+    stream: Stream,
+    name: str,
+    max_pixels: int,
+    bits: int,
+    near_size: int | None,
+    see_depth: SeeDepth | None,
 ) -> NDArray[np.uint8]:
     with Image.open(stream, formats=FORMATS) as image:
         if image.width * image.height > max_pixels:
@@ -225,7 +236,12 @@ def _decode_pillow(
         image.load()
         ImageOps.exif_transpose(image, in_place=True)
         if image.mode.startswith(("I", "F")):
-            values = _to_8_bits(np.asarray(image), bits, name)
+            stored = np.asarray(image)
+            values = _to_8_bits(stored, bits, name)
+            if see_depth is not None and image.mode != "F":
+                depth = depth_of(stored, bits)
+                if depth is not None:
+                    see_depth(depth)
             return 255 - values if white_is_zero and image.mode != "F" else values
         return np.asarray(_flattened(image, name))
 

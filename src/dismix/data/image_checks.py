@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from dismix.data.decode import SKIP
+from dismix.data.depth_checks import level_findings
 from dismix.data.findings import Finding, Level
 from dismix.data.looks import Look, look_at_all
 from dismix.data.near_files import names_by_stem
@@ -19,9 +20,6 @@ from dismix.progress import Progress
 
 #: Ratio of the largest to the smallest area, or proportion, from which sizes are worth a word.
 AREA_RATIO, SHAPE_RATIO = 4.0, 1.5
-#: Brightest grey level of 255, over all images, below which the data set is called dark: that of
-#: 14-bit data in 16-bit files.
-DARK = 64
 #: Twins that a message names before it only counts the rest.
 NAMED = 6
 #: What the commands that decode advise, in the words of this one.
@@ -55,7 +53,7 @@ def image_findings(
     findings += _size_findings(looks)
     findings += _colour_findings(sheet, names, rows, looks)
     findings += _transparent_finding(sheet, names, rows, looks)
-    findings += _level_findings(sheet, names, rows, looks)
+    findings += level_findings(sheet, names, rows, looks)
     found = find_twins(paths, looks, near=near, mirrored=mirrored, progress=progress)
     groups = [([rows[m] for m in twins.members], twins) for twins in found]
     made = [_only_made(sheet, members) for members, _ in groups]
@@ -153,30 +151,6 @@ def _transparent_finding(
             f" the first is row {lines[0]}: {names[clear[0]]}",
             lines, tuple(names[r] for r in clear),
             "export them on another background if black is not theirs",
-        )  # fmt: skip
-
-
-def _level_findings(
-    sheet: Sheet, names: Sequence[str], rows: Sequence[int], looks: Sequence[Look]
-) -> Iterator[Finding]:
-    """Say which images show nothing, and that all are dark, as wrongly scaled ones are."""
-    spans = {r: look.span for r, look in zip(rows, looks, strict=True) if look.span is not None}
-    blank = [r for r, (low, high) in spans.items() if low == high]
-    if blank:
-        lines = tuple(int(sheet.lines[r]) for r in blank)
-        yield Finding(
-            "warning", "blank-image",
-            f"{len(blank)} of {len(spans)} images show one even grey; the first is row"
-            f" {lines[0]}: {names[blank[0]]}",
-            lines, tuple(names[r] for r in blank),
-            "export them again (a DICOM window may be wrong), or drop the rows",
-        )  # fmt: skip
-    brightest = max((high for _, high in spans.values()), default=255)
-    if brightest < DARK and (sheet.meta is None or sheet.meta.bits == 16):
-        yield Finding(
-            "warning", "dark-images",
-            f"no image is brighter than {100 * brightest / 255:.0f} % of white",
-            cure="12-bit data in 16-bit files want `dismix data import ... --set bits=12`",
         )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image
 
 from dismix.data.decode import decode_image, with_channels
+from dismix.data.depth import Depth
 from dismix.data.dicom import MissingExtraError
 from dismix.errors import DisMixError
 from dismix.progress import Progress
@@ -36,6 +37,7 @@ class Look:
         cure: What to do about that.
         transparent: Whether some pixels are transparent, at least in part: these become black.
         lacks_package: The file may be well, but what reads it is not installed.
+        depth: How much of its 16 bits a grey file uses; None of other files and of even pictures.
     """
 
     size: tuple[int, int] | None = None
@@ -46,6 +48,7 @@ class Look:
     span: tuple[int, int] | None = None
     lacks_package: bool = False
     transparent: bool = False
+    depth: Depth | None = None
 
 
 def look_at(path: Path, *, bits: int = 16) -> Look:
@@ -59,8 +62,9 @@ def look_at(path: Path, *, bits: int = 16) -> Look:
         >>> look_at(Path("absent.png")).error
         'file not found'
     """
+    depths: list[Depth] = []
     try:
-        pixels = decode_image(path, bits=bits, near_size=SIDE)
+        pixels = decode_image(path, bits=bits, near_size=SIDE, see_depth=depths.append)
     except DisMixError as error:
         lacks = isinstance(error, MissingExtraError)
         return Look(error=error.problem, cure=error.cure or "", lacks_package=lacks)
@@ -71,7 +75,8 @@ def look_at(path: Path, *, bits: int = 16) -> Look:
     span = int(levels.min()), int(levels.max())
     size, transparent = _from_file(path, pixels)
     channels = 1 if _is_grey(pixels) else 3
-    return Look(size, channels, small, span=span, transparent=transparent)
+    depth = depths[0] if depths else None
+    return Look(size, channels, small, span=span, transparent=transparent, depth=depth)
 
 
 def look_at_all(

@@ -20,6 +20,7 @@ there yet.
 import json
 import mmap
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -33,6 +34,7 @@ from torch import Tensor
 
 from dismix.atomic import write_json
 from dismix.data.building import DONE, IMAGES, LOCK, OnError, fill_rows
+from dismix.data.depth import Depth, depth_note
 from dismix.data.digest import content_digests, forget
 from dismix.data.store_outdated import up_to_date
 from dismix.data.store_settings import (
@@ -159,10 +161,11 @@ def _build(
         # Rows that an older version read go now, and with them what makes a store complete.
         (folder / INDEX).unlink(missing_ok=True)
     changed: list[ChangedFileError] = []
+    depths: list[Depth] = []
 
     def load(row: int) -> NDArray[np.uint8]:
         try:
-            return load_image(files[row], settings, digests[row])
+            return load_image(files[row], settings, digests[row], depths.append)
         except ChangedFileError as error:
             changed.append(error)
             raise
@@ -182,6 +185,8 @@ def _build(
     reasons = [{"row": row, "reason": reason} for row, reason in skipped.items()]
     index = {"format": FORMAT, "decoding": DECODING, "settings": asdict(settings), "shape": shape}
     write_json(folder / INDEX, {**index, "skipped": reasons, "digests": digests})
+    if note := depth_note(depths, settings.bits):
+        warnings.warn(note, stacklevel=2)
 
 
 def _make_folder(folder: Path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dismix.data.decode import MAX_PIXELS, Channels, Fit, decode_stream, opened, resize
+from dismix.data.depth import SeeDepth
 from dismix.errors import DisMixError
 
 if TYPE_CHECKING:
@@ -69,7 +70,10 @@ class ChangedFileError(DisMixError):
 
 
 def load_image(
-    path: str | Path, settings: StoreSettings, digest: str | None = None
+    path: str | Path,
+    settings: StoreSettings,
+    digest: str | None = None,
+    see_depth: SeeDepth | None = None,
 ) -> NDArray[np.uint8]:
     """Decode and resize one file as a store does.
 
@@ -77,6 +81,7 @@ def load_image(
         path: Image file.
         settings: Size, channels and the like.
         digest: SHA-256 that the content must have; "" of a file that could not be read.
+        see_depth: See :func:`dismix.data.decode.decode_image`.
 
     Returns:
         Pixels (channels, size, size), uint8.
@@ -94,6 +99,7 @@ def load_image(
             max_pixels=settings.max_pixels,
             bits=settings.bits,
             near_size=settings.size,
+            see_depth=see_depth,
         )
     return np.ascontiguousarray(resize(pixels, settings.size, settings.fit).transpose(2, 0, 1))
 

@@ -99,11 +99,12 @@ class Sheet:
         graded = ~np.isnan(self.grades) | ~np.isnan(self.votes).all(axis=1)
         return np.asarray(~graded & ~np.isnan(self.laws).any(axis=1))
 
-    def counts(self) -> dict[str, list[int]]:
-        """Return the number of images of each rank, for each split that has any.
+    @cached_property
+    def labels(self) -> NDArray[np.float64]:
+        """(N,) rank of each image as training sees it, NaN where there is none.
 
-        Counted as training sees them: by the likeliest rank of a soft label, else by the majority
-        of the votes where there are any, except in the test split, which goes by the grade.
+        The likeliest rank of a soft label, else the majority of the votes where there are any,
+        except in the test split, which goes by the grade.
         """
         splits = np.array(self.column("split"))
         ranks = self.grades.copy()
@@ -114,6 +115,11 @@ class Sheet:
         lawful = ~np.isnan(self.laws).any(axis=1) & learned if self.ranks else np.zeros_like(voted)
         if lawful.any():
             ranks[lawful] = modal_rank(self.laws[lawful])
+        return ranks
+
+    def counts(self) -> dict[str, list[int]]:
+        """Return the number of images of each rank, for each split that has any."""
+        splits, ranks = np.array(self.column("split")), self.labels
         result = {}
         for split in SPLITS:
             label = ranks[(splits == split) & ~np.isnan(ranks)].astype(int)
