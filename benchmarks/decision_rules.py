@@ -1,12 +1,15 @@
-"""Where should a place on the line of ranks become a grade? Rules compared on validation images.
+"""How should what a grader says become a grade? Rules compared on validation images.
 
-    python benchmarks/decision_rules.py MANIFEST [--methods poe rnc] [--epochs 10] [--record FILE]
+    python benchmarks/decision_rules.py MANIFEST [MANIFEST ...] [--methods poe rnc] [--record FILE]
 
-Trains methods that place images between ranks (a small network from nothing, CPU), then fits each
-rule on some validation images and scores it on the other half, many times over. Test images
-take no part. Rules: "nearest" rank (the authors'), "shares" (as many images of each grade as
-there are), "best" (least cost on the images it is fitted on) and "averaged" (that of resampled
-sets, averaged: what `dismix.graders.cut_points` does).
+Trains methods that place images between ranks (a small network from nothing, or with ``--backbone``
+another, on the CPU), then fits each rule on some validation images and scores it on the other half,
+many times over. Of several manifests, such as folds, means are shown. Test images take no part.
+
+Rules that cut the line of ranks: "nearest" rank (the authors'), "shares" (as many images of each
+grade as there are), "best" (least cost on the images it is fitted on) and "averaged" (that of
+resampled sets, averaged: what `dismix.graders.cut_points` does). "mode" takes the most probable
+rank of the grader's law, of equal ones the nearest to the expected rank, and fits nothing.
 """
 
 import argparse
@@ -28,6 +31,7 @@ from dismix.graders.evaluation import grade_split
 from dismix.graders.saving import load_grader
 from dismix.graders.settings import choose_settings
 from dismix.graders.start_run import train_grader
+from dismix.laws import majority_rank
 from dismix.progress import bar
 from dismix.provenance import provenance
 
@@ -51,23 +55,27 @@ RULES: dict[str, Rule] = {
         torch.from_numpy(places), torch.from_numpy(grades), ranks
     ).numpy(),
 }
+MODE = "mode"
 
 
 def compare(
-    places: Array, grades: Array, ranks: int, sizes: list[int], times: int
+    places: Array, modes: Array, grades: Array, ranks: int, sizes: list[int], times: int
 ) -> dict[str, Any]:
     """Return accuracy and mean absolute error of each rule by the number of images to fit on."""
     half = len(places) // 2
     found: dict[str, Any] = {}
     for size in (s for s in sizes if s <= half):
         rng = np.random.default_rng(0)
-        scores: dict[str, list[tuple[float, float]]] = {name: [] for name in RULES}
+        scores: dict[str, list[tuple[float, float]]] = {name: [] for name in (*RULES, MODE)}
         for _ in range(times):
             order = rng.permutation(len(places))
             fit, held = order[:size], order[half:]
-            for name, rule in RULES.items():
-                cuts = rule(places[fit], grades[fit], ranks)
-                away = (places[held, None] >= cuts).sum(1) - grades[held]
+            labels = {
+                name: (places[held, None] >= rule(places[fit], grades[fit], ranks)).sum(1)
+                for name, rule in RULES.items()
+            }
+            for name, label in (labels | {MODE: modes[held]}).items():
+                away = label - grades[held]
                 scores[name].append((float((away == 0).mean()), float(np.abs(away).mean())))
         found[str(size)] = {
             name: dict(zip(("accuracy", "mae"), np.mean(pairs, 0).round(4).tolist(), strict=True))
@@ -76,35 +84,63 @@ def compare(
     return found
 
 
+def mean_of(folds: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the means over folds of what `compare` found, for the sizes that all of them have."""
+    sizes = [size for size in folds[0] if all(size in fold for fold in folds)]
+    return {
+        size: {
+            rule: {
+                name: round(float(np.mean([fold[size][rule][name] for fold in folds])), 4)
+                for name in values
+            }
+            for rule, values in folds[0][size].items()
+        }
+        for size in sizes
+    }
+
+
 def main() -> None:
     """Train, compare and print a table and one JSON record."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("manifest", type=Path)
+    parser.add_argument("manifests", type=Path, nargs="+")
     parser.add_argument("--methods", nargs="+", default=["poe", "gol", "mwr", "rnc"])
+    parser.add_argument("--split", default="val", help="what is judged; folds call it test")
+    parser.add_argument("--backbone", default="tiny")
     parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--lr", type=float, help="learning rate, the method's own if absent")
+    parser.add_argument("--batch", type=int, default=64, help="images a step")
     parser.add_argument("--size", type=int, default=64, help="pixels a side")
     parser.add_argument("--fit", type=int, nargs="+", default=[62, 200, 496])
     parser.add_argument("--times", type=int, default=60)
     parser.add_argument("--record", type=Path)
     args = parser.parse_args()
-    data = read_manifest(args.manifest)
-    record: dict[str, Any] = {"epochs": args.epochs, "size": args.size, "times": args.times}
+    record: dict[str, Any] = {
+        "data": [path.stem for path in args.manifests], "split": args.split,
+        "backbone": args.backbone, "epochs": args.epochs, "lr": args.lr,
+        "batch_size": args.batch, "size": args.size, "times": args.times,
+    }  # fmt: skip
+    changes = {
+        "backbone": args.backbone, "size": args.size, "epochs": args.epochs, "lr": args.lr,
+        "batch_size": args.batch, "select": "last",
+    }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder, bar() as progress:
-        val = load_split(data, "val", args.size, device=torch.device("cpu"))
         for method in args.methods:
-            run = Path(folder) / method
-            changes = {
-                "backbone": "tiny", "size": args.size, "epochs": args.epochs, "select": "loss",
-            }  # fmt: skip
-            settings = choose_settings(method, changes=changes)
-            train_grader(args.manifest, run, settings, cpu=True, progress=progress)
-            grades = grade_split(load_grader(run), val)
-            truth = val.target.hard.numpy()
-            record[method] = compare(
-                grades.rank.double().numpy(), truth, data.num_ranks, args.fit, args.times
-            )
+            folds = []
+            for number, manifest in enumerate(args.manifests):
+                data, run = read_manifest(manifest), Path(folder) / f"{method}_{number}"
+                judged = load_split(data, args.split, args.size, device=torch.device("cpu"))
+                settings = choose_settings(method, changes=changes)
+                train_grader(manifest, run, settings, cpu=True, progress=progress)
+                grades = grade_split(load_grader(run), judged)
+                folds.append(
+                    compare(
+                        grades.rank.double().numpy(), majority_rank(grades.probabilities).numpy(),
+                        judged.target.hard.numpy(), data.num_ranks, args.fit, args.times,
+                    )
+                )  # fmt: skip
+            record[method] = mean_of(folds)
     for method in args.methods:
         for size, rules in record[method].items():
             shown = "".join(

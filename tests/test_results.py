@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import t as student
 
 from dismix.bench.report import write_report
-from dismix.bench.statistics import signed_rank
+from dismix.bench.statistics import holm, signed_rank
 
 RESULTS = Path(__file__).parents[1] / "results"
 PAGES = [RESULTS / "README.md", RESULTS / "earlier.md"]
@@ -29,6 +29,8 @@ GUIDES = re.compile(r"<!-- guides: (\S+) -->\n((?:\|.*\n)+)")
 DATA = re.compile(r"<!-- data: (\S+) -->\n((?:\|.*\n)+)")
 RANKS = re.compile(r"<!-- ranks: (\S+) -->\n((?:\|.*\n)+)")
 FOLDS = re.compile(r"<!-- folds: (\S+) -->\n((?:\|.*\n)+)")
+DECISIONS = re.compile(r"<!-- decisions: (.+) -->\n((?:\|.*\n)+)")
+ALONE = re.compile(r"<!-- alone: (.+) -->\n((?:\|.*\n)+)")
 POLICIES = re.compile(r"<!-- policies: (\S+) -->\n((?:\|.*\n)+)")
 
 
@@ -218,6 +220,34 @@ def test_the_methods_without_mixing_are_those_of_the_records() -> None:
             ]
 
 
+def test_what_decides_best_is_in_the_records() -> None:
+    page = (RESULTS / "graders" / "README.md").read_text(encoding="utf-8")
+    ((files, text),) = DECISIONS.findall(page)
+    wanted, gains = [], []
+    for file in files.split():
+        record = json.loads((RESULTS / file).read_text(encoding="utf-8"))
+        name = {"koa_v": "KOA, from nothing", "few": "591 knees", "f0": "IDRiD folds"}
+        for method in ("poe", "gol"):
+            for size, rules in record[method].items():
+                cells = [
+                    f"{100 * rules[rule]['accuracy']:.1f} / {rules[rule]['mae']:.3f}"
+                    for rule in ("nearest", "averaged", "mode")
+                ]
+                wanted.append([name[record["data"][0]], method, size, *cells])
+                gains.append([
+                    100 * (rules["mode"]["accuracy"] - rules["averaged"]["accuracy"]),
+                    rules["averaged"]["mae"] - rules["mode"]["mae"],
+                ])  # fmt: skip
+    rows = [[c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines()][2:]
+    assert rows == wanted
+    hits, errors = ([gain[i] for gain in gains] for i in (0, 1))
+    page = " ".join(page.split())
+    assert f"more hits than cut points in {sum(h > 0 for h in hits)} of the {len(hits)}" in page
+    assert f"by {mean(hits):.1f} points in the mean" in page
+    assert f"the smaller error in {sum(e > 0 for e in errors)}." in page
+    assert sum(h < -0.5 for h in hits) == 1
+
+
 def test_the_rules_of_choosing_are_those_of_the_records() -> None:
     found = RULES.findall((RESULTS / "graders" / "README.md").read_text(encoding="utf-8"))
     assert found
@@ -289,6 +319,44 @@ def test_both_data_sets_together_are_what_the_page_says() -> None:
         assert said in page
 
 
+def test_gains_on_each_mixer_alone_are_those_of_the_records() -> None:
+    page = (RESULTS / "README.md").read_text(encoding="utf-8")
+    ((folders, text),) = ALONE.findall(page)
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    best: dict[str, int] = defaultdict(int)
+    for folder in folders.split():
+        runs = _runs(RESULTS / folder)
+        for grader in ("poe", "gol", "mwr", "rnc", "ord2seq", "cloc"):
+            means = {
+                mixer: {m: mean(r[m] for r in seeds.values()) for m in ("accuracy", "mae", "rps")}
+                for (name, mixer), seeds in runs.items()
+                if name == grader
+            }
+            for other in means.keys() - {"dismix"}:
+                for metric, sign in (("accuracy", 100), ("mae", -1), ("rps", -1)):
+                    gain = means["dismix"][metric] - means[other][metric]
+                    found[other][metric].append(sign * gain)
+            best[min(means.keys() - {"none"}, key=lambda mixer: means[mixer]["rps"])] += 1
+    rows = [[c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines()][2:]
+    assert {row[0] for row in rows} == found.keys()
+    for other, *cells in rows:
+        wanted = []
+        for metric, digits in (("accuracy", 1), ("mae", 3), ("rps", 3)):
+            gains = found[other][metric]
+            assert len(gains) == 12
+            p = f"p = {signed_rank(gains).p:.3f}"
+            wanted += [f"{mean(gains):+.{digits}f} ({p})", f"{sum(g > 0 for g in gains)} of 12"]
+        assert cells == wanted
+    for metric, kept in (("accuracy", {"guidedmixup", "comixup"}), ("mae", {"guidedmixup"})):
+        tried = {o: signed_rank(g[metric]).p for o, g in found.items() if o != "none"}
+        corrected = dict(zip(tried, holm([*tried.values()]), strict=True))
+        assert {other for other, p in corrected.items() if p < 0.05} == kept
+    words = "in {} of the 12 settings, no other mixer in more than {}.".format(
+        best.pop("dismix"), max(best.values())
+    )
+    assert words in " ".join(page.split())
+
+
 def test_what_the_page_says_of_single_numbers_is_in_the_records() -> None:
     page = " ".join((RESULTS / "README.md").read_text(encoding="utf-8").split())
     runs: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
@@ -298,8 +366,8 @@ def test_what_the_page_says_of_single_numbers_is_in_the_records() -> None:
         points = 100 * record["metrics"]["accuracy"]
         runs[factors["grader"], factors["mixer"]][factors["seed"]] = points
     words = {"mixup": "{:.1f} points (standard error {:.1f}) better than Mixup",
-             "cutmix": "{:.1f} better ({:.1f}) than CutMix",
-             "none": "{:.1f} worse ({:.1f}) than no mixing"}  # fmt: skip
+             "cutmix": "{:.1f} worse ({:.1f}) than CutMix",
+             "none": "{:.1f} better ({:.1f}) than no mixing"}  # fmt: skip
     for other, said in words.items():
         gains = [
             ours[seed] - runs[grader, other][seed]
@@ -309,7 +377,7 @@ def test_what_the_page_says_of_single_numbers_is_in_the_records() -> None:
         ]
         assert len(gains) == 42
         assert said.format(abs(mean(gains)), stdev(gains) / len(gains) ** 0.5) in page
-        assert (mean(gains) < 0) == (other == "none")
+        assert (mean(gains) < 0) == (other == "cutmix")
     found: dict[str, list[bool]] = defaultdict(list)
     last = []
     for file in (RESULTS / "bench/koa/records").glob("*.json"):
@@ -325,8 +393,8 @@ def test_what_the_page_says_of_single_numbers_is_in_the_records() -> None:
         f" {shares['dismix']} with DisMix, {shares['cutmix']} with CutMix,"
         f" {shares['mixup']} with Mixup" in page
     )
-    assert (len(last), sum(last)) == (30, 29)
-    assert "all but one of the 30 chosen checkpoints are those of the last epoch" in page
+    said = f"{sum(last)} of the {len(last)} chosen checkpoints are those of the last epoch"
+    assert said in page
 
 
 def test_figures_of_gains_are_drawn_from_the_records(tmp_path: Path) -> None:
@@ -393,6 +461,29 @@ def test_the_scarce_study_is_what_its_records_say() -> None:
     assert "reaches two standard errors" in page
 
 
+def test_clean_labels_in_a_small_form_are_what_the_records_say() -> None:
+    page = " ".join((RESULTS / "README.md").read_text(encoding="utf-8").split())
+    file = RESULTS / "generator" / "records" / "idrid_clean_tiny_128px.json"
+    made = json.loads(file.read_text(encoding="utf-8"))["last_epoch"]
+    said = (
+        "{psnr_val:.1f} dB, mixing accuracy {mixing_accuracy_val:.2f}, order of the guide on real "
+        "validation images {reader_order_val:.2f}; `generator/records/idrid_clean_tiny_128px.json`"
+    )
+    assert said.format(**made) in page
+    runs = _runs(RESULTS / "bench" / "clean_small")
+    ours = runs["cloc", "dismix"]
+    reached = []
+    for (_, mixer), found in runs.items():
+        for metric in ("accuracy", "mae"):
+            gains = [ours[seed][metric] - found[seed][metric] for seed in sorted(ours)]
+            if mixer != "dismix" and abs(mean(gains)) >= 2 * stdev(gains) / len(gains) ** 0.5:
+                reached.append((mixer, metric))
+    assert reached == [("none", "accuracy")]
+    assert "on no mixing in accuracy is the only difference that reaches two standard" in page
+    order = sorted((-mean(m["accuracy"] for m in f.values()), k) for (_, k), f in runs.items())
+    assert [mixer for _, mixer in order[:2]] == ["cutmix", "dismix"]
+
+
 def test_what_ten_seeds_say_is_in_the_records() -> None:
     page = " ".join((RESULTS / "README.md").read_text(encoding="utf-8").split())
     runs: dict[tuple[str, str], dict[int, dict[str, float]]] = defaultdict(dict)
@@ -416,8 +507,8 @@ def test_what_ten_seeds_say_is_in_the_records() -> None:
     for words in (
         f"cross-entropy ({found['ce', 'mixup'].format(' ranks')}, POE "
         f"({found['poe', 'mixup'].format('')} and CLOC ({found['cloc', 'mixup'].format('')}",
-        f"cross-entropy ({found['ce', 'cutmix'].format('')} and POE "
-        f"({found['poe', 'cutmix'].format('')}, not with CLOC ({plain}",
+        f"cross-entropy ({found['ce', 'cutmix'].format('')}, not with POE "
+        f"({found['poe', 'cutmix'].format('')} and CLOC ({plain}",
         f"of CLOC does ({said('cloc', 'none', 'rps').format('')}",
     ):
         assert words in page

@@ -12,12 +12,17 @@ from tests.graders.toy import SMALL, toy_settings, toy_split, train_toy
 
 from dismix.data.transforms import to_unit
 from dismix.errors import DisMixError
+from dismix.graders import saving
 from dismix.graders.cut_points import COST_OF_A_RANK, LEAST, best_cuts, decide, fit_cuts
 from dismix.graders.evaluation import evaluate, grade_split
 from dismix.graders.registry import GRADERS, create_grader
 from dismix.graders.saving import load_grader, plain_state, save_grader
-from dismix.graders.settings import choose_settings
+from dismix.graders.settings import TrainSettings, choose_settings
 from dismix.labels import OrdinalTarget
+from dismix.laws import majority_rank
+
+#: What makes methods decide by the expected rank that have another rule by default.
+BY_RANK = {"poe": {"decide": "rank"}, "gol": {"decide": "rank"}}
 
 
 def _cost(places, grades, cuts):
@@ -59,7 +64,7 @@ def test_few_images_change_nothing():
 
 @pytest.mark.parametrize("method", ["poe", "gol", "mwr", "rnc"])
 def test_training_fits_them_on_validation_and_keeps_them(tmp_path: Path, method):
-    small = SMALL.get(method, {})
+    small = SMALL.get(method, {}) | BY_RANK.get(method, {})
     images = toy_split()
     # Nobody teaches the outer ranks, so places lie between 1 and 2. MWR compares with images two
     # ranks apart, so it is taught one of them.
@@ -88,11 +93,46 @@ def test_training_fits_them_on_validation_and_keeps_them(tmp_path: Path, method)
 
 
 def test_models_of_before_take_the_nearest_rank(tmp_path: Path):
-    grader = create_grader("poe", num_ranks=3, **SMALL["poe"])
+    grader = create_grader("mwr", num_ranks=3, **SMALL["mwr"])
     old = plain_state(grader)
     del old["cuts"]
     save_grader(grader, tmp_path / "model.safetensors", old)
     assert load_grader(tmp_path / "model.safetensors").cuts.tolist() == [0.5, 1.5]
+
+
+@pytest.mark.parametrize("method", ["poe", "gol"])
+def test_models_of_before_the_choice_decide_as_they_did(tmp_path: Path, method, monkeypatch):
+    grader = create_grader(method, num_ranks=3, **SMALL[method], decide="rank")
+    grader.cuts.copy_(torch.tensor([0.2, 1.1]))
+    told = saving.describe(grader)
+    del told["hparams"]["decide"]
+    monkeypatch.setattr(saving, "describe", lambda _: told)
+    save_grader(grader, tmp_path / "model.safetensors")
+    loaded = load_grader(tmp_path / "model.safetensors")
+    torch.testing.assert_close(loaded.deciding_cuts, torch.tensor([0.2, 1.1]))
+
+
+@pytest.mark.parametrize("method", ["poe", "gol"])
+def test_a_law_decides_for_its_most_probable_rank(tmp_path: Path, method):
+    settings = toy_settings(method, select="last", **SMALL[method])
+    assert settings.cuts is None
+    assert settings.hparams["decide"] == "mode"
+    train_toy(tmp_path, settings)
+    grader, val = load_grader(tmp_path / "model.safetensors"), toy_split(20, seed=1)
+    assert grader.deciding_cuts is None
+    grades = grade_split(grader, val)
+    assert torch.equal(grades.label, majority_rank(grades.probabilities))
+    # Not what places between the ranks would say: bounds of the line move no grade.
+    grader.cuts.fill_(-1.0)
+    assert torch.equal(grade_split(grader, val).label, grades.label)
+
+
+@pytest.mark.parametrize("method", ["poe", "gol"])
+def test_the_authors_decide_by_rank(method):
+    chosen = choose_settings(method, "reference")
+    assert (chosen.hparams["decide"], chosen.cuts) == ("rank", "nearest")
+    fitted = choose_settings(method, changes={"decide": "rank"})
+    assert fitted.cuts == "fitted"
 
 
 def test_only_those_that_need_them_have_the_setting():
@@ -105,6 +145,11 @@ def test_only_those_that_need_them_have_the_setting():
     with pytest.raises(DisMixError, match="'cuts': 'best' does not fit; give fitted or nearest"):
         choose_settings("poe", changes={"cuts": "best"})
     json.dumps(choose_settings("poe").to_dict())
+    with pytest.raises(DisMixError, match=r"'poe' with decide=mode .*; leave it out"):
+        choose_settings("poe", changes={"cuts": "nearest"})
+    # Nor from a file: settings that would change nothing are no settings.
+    with pytest.raises(DisMixError, match="'gol' with decide=mode decides for the most probable"):
+        TrainSettings("gol", cuts="fitted")
 
 
 def test_a_head_that_decides_otherwise_refuses_them():
@@ -126,14 +171,17 @@ def test_a_head_that_decides_otherwise_refuses_them():
     )
 
 
-@pytest.mark.parametrize("method", [*GRADERS])
-def test_whoever_takes_them_decides_by_them(method):
+@pytest.mark.parametrize(
+    ("method", "options"), [*((name, {}) for name in GRADERS), *BY_RANK.items()]
+)
+def test_whoever_takes_them_decides_by_them(method, options):
     """A setting that is accepted changes grades; one that would not is refused."""
     try:
-        takes = choose_settings(method, changes={"cuts": "nearest"}).cuts == "nearest"
+        takes = choose_settings(method, changes={"cuts": "nearest", **options}).cuts == "nearest"
     except DisMixError:
         takes = False
-    grader = create_grader(method, num_ranks=4, **SMALL.get(method, {})).eval()
+    assert takes == bool(options or method in ("mwr", "rnc"))
+    grader = create_grader(method, num_ranks=4, **SMALL.get(method, {}), **options).eval()
     split = toy_split(8)
     with torch.no_grad():
         grader.fit_reference([(to_unit(split.source), split.target)])

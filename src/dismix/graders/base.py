@@ -156,6 +156,11 @@ class Grader(nn.Module, ABC):
         name, value = cls.by_rank_with
         return bool(getattr(config, name) == value)
 
+    @property
+    def deciding_cuts(self) -> Tensor | None:
+        """Cut points (C-1,), or None where the most probable rank decides."""
+        return self.cuts if self.by_rank else None
+
     @abstractmethod
     def training_loss(
         self, images: Tensor, target: OrdinalTarget, stage: Stage, weights: Tensor | None = None

@@ -1,6 +1,7 @@
 """Where a place between ranks becomes a grade: cut points, fitted on validation.
 
-POE, GOL, MWR and RnC place an image on the line of ranks.
+MWR and RnC place an image on the line of ranks. So do POE and GOL with ``decide="rank"``; they have
+a law over the ranks as well, and by default take its most probable one, which needs no fitting.
 
 # paper: their authors' releases take the nearest rank, cutting half-way between two. But places
 # shrink towards the middle of the scale, since votes disagree and an image that may be 0 or 2
@@ -20,6 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Cuts = Literal["fitted", "nearest"]
+Decide = Literal["mode", "rank"]
+#: How methods decide that were saved before they had the choice.
+DECIDED_BEFORE: Decide = "rank"
 #: Fewer images than that say nothing; cuts stay half-way.
 LEAST = 20
 RESAMPLES = 25

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from dismix.graders.cut_points import decide
+from dismix.laws import majority_rank
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class Grades:
         Args:
             probabilities: (B, C).
             cuts: (C-1,) where the expected rank goes over to the next grade; None decides for
-                the most probable one.
+                the most probable one, and of equal ones for that nearest the expected rank:
+                laws made of a few neighbours' votes tie often.
             uncertainty: (B,) or None.
 
         Example:
@@ -49,7 +51,7 @@ class Grades:
             [1]
         """
         rank = expected_rank(probabilities)
-        label = probabilities.argmax(-1) if cuts is None else decide(rank, cuts)
+        label = majority_rank(probabilities) if cuts is None else decide(rank, cuts)
         return cls(probabilities, rank, label, uncertainty)
 
     @staticmethod

@@ -122,5 +122,5 @@ class MWR(Grader):
         with full_precision(features):
             found = search(self.loss.regressor, features, start, known, self.loss.windows)
         return Grades.from_probabilities(
-            found.probabilities, cuts=self.cuts, uncertainty=found.spread
+            found.probabilities, cuts=self.deciding_cuts, uncertainty=found.spread
         )

@@ -15,8 +15,8 @@ from dismix import atomic
 from dismix.errors import DisMixError
 from dismix.generator.reading import reading_of
 from dismix.graders.base import Grader
-from dismix.graders.cut_points import nearest_cuts
-from dismix.graders.registry import create_grader
+from dismix.graders.cut_points import DECIDED_BEFORE, nearest_cuts
+from dismix.graders.registry import GRADERS, create_grader
 
 if TYPE_CHECKING:
     from dismix.data.manifest import Manifest
@@ -126,6 +126,8 @@ def load_grader(path: str | Path, device: torch.device | str = "cpu") -> Grader:
     hparams: dict[str, Any] = {
         k: tuple(v) if isinstance(v, list) else v for k, v in notes["hparams"].items()
     }
+    if hasattr(GRADERS[notes["method"]].make.config_type, "decide"):
+        hparams = {"decide": DECIDED_BEFORE} | hparams
     grader = create_grader(
         notes["method"],
         backbone=notes["backbone"],

@@ -42,8 +42,9 @@ class TrainSettings:
         clip: Largest norm of the gradient, 0 for none.
         select: Rules that choose the checkpoint, see `dismix.graders.selection`; the
             first one's is the model, those of others are kept beside it.
-        cuts: Where the expected rank goes over to the next grade, for methods that decide by it:
-            "fitted" on validation, or "nearest" as their authors do. None for the others.
+        cuts: Where the expected rank goes over to the next grade, for methods that decide by it
+            (MWR, RnC, and POE and GOL with ``decide="rank"``): "fitted" on validation, or
+            "nearest" as their authors do. None for the others.
         average: Averaged weights look back over this share of a stage's steps.
         validate_every: Epochs between validations; also after the last one.
         augment: Flips and rotations, before mixing; after it where a stage has several views,
@@ -84,6 +85,8 @@ class TrainSettings:
     def __post_init__(self) -> None:
         check_rules(self.select)
         check_settings(self)
+        if self.cuts is not None:
+            _require_by_rank(self.method, self.hparams)
         if not any(self.mixes(epoch) for epoch in range(self.epochs)):
             raise DisMixError(
                 f"no epoch of {self.epochs} lies between {self.mix_from:g} and {self.mix_until:g}",
@@ -163,19 +166,28 @@ def _cuts(
     method: str, preset: str, values: Mapping[str, Any], hparams: Mapping[str, Any]
 ) -> dict[str, Cuts]:
     """Return where grades are cut, for what decides so; it is refused where nothing would be."""
-    make = GRADERS[method].make
-    if make.decides_by_rank(make_config(make.config_type, hparams)):
-        if "cuts" not in values:
-            return {"cuts": "nearest" if preset == "reference" else "fitted"}
+    if "cuts" in values:
+        _require_by_rank(method, hparams)
         # "none" are fitted, then.
         return {"cuts": values["cuts"] or "nearest"}
-    if "cuts" in values:
-        who, cure = f"'{method}'", "leave it out"
-        if make.by_rank_with is not None:
-            name, value = make.by_rank_with
-            who, cure = f"{who} with {name}={hparams[name]}", f"{cure}, or set {name}={value}"
-        raise DisMixError(f"{who} decides for the most probable rank", column="cuts", cure=cure)
+    make = GRADERS[method].make
+    if make.decides_by_rank(make_config(make.config_type, hparams)):
+        return {"cuts": "nearest" if preset == "reference" else "fitted"}
     return {}
+
+
+def _require_by_rank(method: str, hparams: Mapping[str, Any]) -> None:
+    """Raise where cut points would change nothing."""
+    make = GRADERS[method].make
+    config = make_config(make.config_type, hparams)
+    if make.decides_by_rank(config):
+        return
+    who, cure = f"'{method}'", "leave it out"
+    if make.by_rank_with is not None:
+        name, value = make.by_rank_with
+        who = f"{who} with {name}={getattr(config, name)}"
+        cure = f"{cure}, or set {name}={value}"
+    raise DisMixError(f"{who} decides for the most probable rank", column="cuts", cure=cure)
 
 
 def usual_batch(images: int) -> int:
