@@ -349,6 +349,29 @@ def test_images_are_read_as_in_training_whatever_other_data_say(run, manifest):
     assert found["metrics"] == evaluate_run(run, manifest, cpu=True)["metrics"]
 
 
+def test_images_of_more_bits_than_the_graders_are_told(manifest, tmp_path):
+    data = read_manifest(manifest)
+    paths = [path.with_suffix(".tif") for path in data.image_paths]
+    for path, old in zip(paths, data.image_paths, strict=True):
+        Image.fromarray(np.asarray(Image.open(old).convert("L"), np.uint16) * 16).save(path)
+    table = data.table.assign(image=[str(path) for path in paths])
+    meta = replace(data.meta, grey=True, bits=12)
+    write_manifest(replace(data, table=table, meta=meta), manifest)
+    train_grader(manifest, tmp_path / "run", quick(epochs=1), cpu=True)
+    grader = Grader.load(tmp_path / "run")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        predict_files(grader, paths)
+    bright = paths[0].with_name("bright.tif")
+    Image.fromarray(np.asarray(Image.open(paths[0])) * 16).save(bright)
+    said = (
+        "^1 of 1 16-bit images holds values above 4095, which bits=12 cuts off, as the grader's"
+        " training images were read"
+    )
+    with pytest.warns(UserWarning, match=said):
+        predict_files(grader, [bright])
+
+
 @pytest.mark.parametrize("grey", [True, False])
 def test_images_of_another_kind_than_the_graders_are_told(manifest, tmp_path, grey):
     """The pictures of the fixture are in colour, and are graded without a word."""

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from dismix.data.depth import over_text
 from dismix.data.draws import drawn_order, image_keys
-from dismix.data.looks import look_at_all
+from dismix.data.looks import Look, look_at_all
 from dismix.data.manifest import Manifest
 
 #: Images that are looked at; smaller data sets are seen whole. If every tenth image or more is in
@@ -29,10 +30,10 @@ def with_grey_found(manifest: Manifest) -> Manifest:
     read say nothing.
     """
     seen = 0
-    for channels in _channels(manifest.image_paths, manifest.meta.bits, LOOKS):
-        if 3 in channels:
+    for looks in _looks(manifest.image_paths, manifest.meta.bits, LOOKS):
+        if any(look.channels == 3 for look in looks):
             return manifest
-        seen += len(channels)
+        seen += len(looks)
     if not seen:
         return manifest
     found = (
@@ -48,16 +49,22 @@ def with_grey_found(manifest: Manifest) -> Manifest:
 def other_kind_note(paths: Sequence[Path], *, grey: bool, bits: int) -> str:
     """Return what to say of images that a grader seems not to be made for, else nothing.
 
-    Those are images mostly in colour for one that reads grey, and grey ones alone for one that
-    reads colour.
+    Those are images mostly in colour for one that reads grey, grey ones alone for one that reads
+    colour, and those of more bits than it reads.
 
     Args:
         paths: Of N images, some of which are looked at.
         grey: Whether the grader's training images were read as grey.
         bits: Bits in use of 16-bit grey files.
     """
-    channels = [one for some in _channels(paths, bits, FEW_LOOKS) for one in some]
-    seen, colour = len(channels), channels.count(3)
+    looks = [look for some in _looks(paths, bits, FEW_LOOKS) for look in some]
+    depths = [look.depth for look in looks if look.depth is not None]
+    if beyond := sum(depth.over > 0 for depth in depths):
+        return (
+            f"{over_text(beyond, len(depths), bits)}, as the grader's training images were read: it"
+            " does not see what is brighter; export images by the scale of those"
+        )
+    seen, colour = len(looks), sum(look.channels == 3 for look in looks)
     if not seen or (2 * colour <= seen if grey else colour):
         return ""
     count = f"{colour if grey else seen} of {seen} images looked at"
@@ -68,11 +75,10 @@ def other_kind_note(paths: Sequence[Path], *, grey: bool, bits: int) -> str:
     )
 
 
-def _channels(paths: Sequence[Path], bits: int, most: int) -> Iterator[list[int]]:
-    """Yield 1 (grey) or 3 for images drawn by their names, some at a time."""
+def _looks(paths: Sequence[Path], bits: int, most: int) -> Iterator[list[Look]]:
+    """Yield looks at images drawn by their names, some at a time; none at unreadable ones."""
     files = sorted({*paths})
     order = drawn_order(image_keys(files), seed=0, purpose="grey")[:most]
     for start in range(0, len(order), _AT_ONCE):
         some = [files[number] for number in order[start : start + _AT_ONCE]]
-        looks = look_at_all(some, bits=bits)
-        yield [look.channels for look in looks if look.error is None]
+        yield [look for look in look_at_all(some, bits=bits) if look.error is None]
