@@ -16,7 +16,7 @@ from dismix.bench.report import write_report
 from dismix.bench.report_paper import paper_sentence
 from dismix.bench.report_study import read_study
 from dismix.bench.report_summary import not_run, summarise
-from dismix.cli.bench import _place
+from dismix.cli.bench import BENCH, _place
 from dismix.errors import DisMixError
 
 VOID = {"meta", "img", "br", "path", "circle"}
@@ -378,11 +378,16 @@ def test_a_folder_without_records_is_not_taken_for_a_benchmark(tmp_path, monkeyp
     output = tmp_path / "bench"
     (tmp_path / "demo" / "phantoms").mkdir(parents=True)
     assert _place("demo", output) == (output, "demo")
+    assert _place("demo", BENCH) == (BENCH, "demo")
     # Neither a plan nor a benchmark: the message is about records.
     (tmp_path / "empty").mkdir()
-    assert _place("empty", output) == (Path("empty"), None)
+    assert _place("empty", BENCH) == (Path("empty"), None)
+    with pytest.raises(DisMixError, match="would be another one; leave"):
+        _place("empty", output)
     Lab(tmp_path / "demo").grader("knee", "ce", "none", 0)
-    assert _place("demo", output) == (Path("demo"), None)
+    assert _place("demo", BENCH) == (Path("demo"), None)
+    # Who names the benchmark's folder means its plan.
+    assert _place("demo", output) == (output, "demo")
 
 
 def test_links_are_whole_where_folders_have_spaces(tmp_path):

@@ -273,8 +273,11 @@ def _place(name: str | None, output: Path) -> tuple[Path, str | None]:
     folder, plan = Path(name), plan_name(name)
     # A folder of any kind may be called as a plan is, such as that of `dismix demo`.
     planned = plan in list_plans() or (output / "plans" / f"{plan}.json").is_file()
+    asked = output not in (BENCH, folder)
+    if asked and planned:
+        return output, plan
     if any((folder / "records").glob("*.json")) or (folder.is_dir() and not planned):
-        if output not in (BENCH, folder):
+        if asked:
             raise DisMixError(
                 f"'{name}' is a folder of records, and {output} would be another one",
                 column="--output",
