@@ -484,6 +484,33 @@ def test_clean_labels_in_a_small_form_are_what_the_records_say() -> None:
     assert [mixer for _, mixer in order[:2]] == ["cutmix", "dismix"]
 
 
+def test_more_disagreement_in_a_small_form_is_what_the_records_say() -> None:
+    page = " ".join((RESULTS / "README.md").read_text(encoding="utf-8").split())
+    file = RESULTS / "generator" / "records" / "idrid_variability_70_tiny_128px.json"
+    made = json.loads(file.read_text(encoding="utf-8"))["last_epoch"]
+    said = (
+        "{psnr_val:.1f} dB, mixing accuracy {mixing_accuracy_val:.2f} (one rank for all: "
+        "{mixing_chance_val:.2f}), order of the guide on real validation images "
+        "{reader_order_val:.2f}; `generator/records/idrid_variability_70_tiny_128px.json`"
+    )
+    assert said.format(**made) in page
+    runs = _runs(RESULTS / "bench" / "variability_small")
+    ours = runs["cloc", "dismix"]
+    larger = {
+        other: [ours[seed]["mae"] - runs["cloc", other][seed]["mae"] for seed in range(3)]
+        for other in ("mixup", "cutmix", "none")
+    }
+    assert all(gap > 0 for gaps in larger.values() for gap in gaps)
+    mixup, cutmix, none = (f"{mean(gaps):.3f}" for gaps in larger.values())
+    assert (
+        f"{mixup} ranks larger than Mixup's, {cutmix} larger than CutMix's and {none} larger than "
+        "that of no mixing, with each of the three seeds" in page
+    )
+    for record in (RESULTS / "bench" / "variability_small" / "records").glob("*.json"):
+        how = json.loads(record.read_text(encoding="utf-8"))["config"]["data"]["derivation"]
+        assert how["variability"] == 70
+
+
 def test_what_ten_seeds_say_is_in_the_records() -> None:
     page = " ".join((RESULTS / "README.md").read_text(encoding="utf-8").split())
     runs: dict[tuple[str, str], dict[int, dict[str, float]]] = defaultdict(dict)
