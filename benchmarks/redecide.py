@@ -20,23 +20,15 @@ import torch
 
 from dismix.atomic import write_text
 from dismix.bench.specs import short_id
-from dismix.graders.grades import expected_rank
 from dismix.graders.metrics import grade_metrics
 from dismix.graders.settings import choose_settings
+from dismix.laws import majority_rank
 from dismix.provenance import commit
 
 #: Laws are kept with four digits: what was equal may differ by the last of them.
 ROUNDED = 1.01e-4
 #: Measures of the laws alone, which the decision leaves as they were.
 OF_LAWS = ("count", "rps", "mae_expected", "loss")
-
-
-def decided(laws: torch.Tensor) -> torch.Tensor:
-    """Return the most probable rank (N,) of laws (N, C); ties as in `dismix.laws.majority_rank`."""
-    modal = laws >= laws.amax(-1, keepdim=True) - ROUNDED
-    gap = (torch.arange(laws.shape[-1]) - expected_rank(laws)[:, None]).abs()
-    gap = gap.masked_fill(~modal, torch.inf)
-    return (gap <= gap.amin(-1, keepdim=True) + ROUNDED).int().argmax(-1)
 
 
 def id_of(record: dict[str, Any]) -> str:
@@ -61,7 +53,7 @@ def redecide(record: dict[str, Any], today: str) -> dict[str, Any]:
         raise SystemExit(f"{record['id']}: the decision may have chosen the checkpoint")
     said, old = record["predictions"], record["metrics"]
     laws = torch.tensor(said["probabilities"], dtype=torch.float64)
-    label = decided(laws)
+    label = majority_rank(laws, tie=ROUNDED)
     settings = {name: value for name, value in grader.items() if name != "cuts"}
     settings["hparams"] = chosen["hparams"]
     made = grade_metrics(

@@ -56,6 +56,13 @@ def _runs(folder: Path) -> Runs:
     return runs
 
 
+def _last_epoch(name: str) -> dict[str, float]:
+    """Return what a generator's record says of its last epoch."""
+    file = RESULTS / "generator" / "records" / f"{name}.json"
+    found: dict[str, float] = json.loads(file.read_text(encoding="utf-8"))["last_epoch"]
+    return found
+
+
 def _cells(folder: Path) -> dict[tuple[str, str], str]:
     """Return "accuracy / MAE (seeds)" of each setting and mixer."""
     return {key: _cell([*found.values()]) for key, found in _runs(folder).items()}
@@ -347,6 +354,13 @@ def test_gains_on_each_mixer_alone_are_those_of_the_records() -> None:
             p = f"p = {signed_rank(gains).p:.3f}"
             wanted += [f"{mean(gains):+.{digits}f} ({p})", f"{sum(g > 0 for g in gains)} of 12"]
         assert cells == wanted
+    own = {other: f"{abs(mean(gains['accuracy'])):.1f}" for other, gains in found.items()}
+    first = " ".join((RESULTS.parent / "README.md").read_text(encoding="utf-8").split())
+    assert (
+        f"it gains {own['guidedmixup']} points on GuidedMixup, {own['puzzlemix']} on PuzzleMix, "
+        f"{own['mixup']} on Mixup, {own['comixup']} on Co-Mixup, {own['cutmix']} on CutMix, and "
+        f"loses {own['none']} to no mixing" in first
+    )
     for metric, kept in (("accuracy", {"guidedmixup", "comixup"}), ("mae", {"guidedmixup"})):
         tried = {o: signed_rank(g[metric]).p for o, g in found.items() if o != "none"}
         corrected = dict(zip(tried, holm([*tried.values()]), strict=True))
@@ -431,8 +445,7 @@ def test_a_report_is_rebuilt_from_the_records(folder: Path, tmp_path: Path) -> N
 def test_the_scarce_study_is_what_its_records_say() -> None:
     page = " ".join((RESULTS / "README.md").read_text(encoding="utf-8").split())
     for name in ("idrid", "koa"):
-        file = RESULTS / "generator" / "records" / f"{name}_scarce_tiny_128px.json"
-        made = json.loads(file.read_text(encoding="utf-8"))["last_epoch"]
+        made = _last_epoch(f"{name}_scarce_tiny_128px")
         said = (
             "{psnr_val:.1f} dB, mixing accuracy {mixing_accuracy_val:.2f}, order of the guide on "
         )
@@ -463,8 +476,7 @@ def test_the_scarce_study_is_what_its_records_say() -> None:
 
 def test_clean_labels_in_a_small_form_are_what_the_records_say() -> None:
     page = " ".join((RESULTS / "README.md").read_text(encoding="utf-8").split())
-    file = RESULTS / "generator" / "records" / "idrid_clean_tiny_128px.json"
-    made = json.loads(file.read_text(encoding="utf-8"))["last_epoch"]
+    made = _last_epoch("idrid_clean_tiny_128px")
     said = (
         "{psnr_val:.1f} dB, mixing accuracy {mixing_accuracy_val:.2f}, order of the guide on real "
         "validation images {reader_order_val:.2f}; `generator/records/idrid_clean_tiny_128px.json`"
@@ -486,8 +498,7 @@ def test_clean_labels_in_a_small_form_are_what_the_records_say() -> None:
 
 def test_more_disagreement_in_a_small_form_is_what_the_records_say() -> None:
     page = " ".join((RESULTS / "README.md").read_text(encoding="utf-8").split())
-    file = RESULTS / "generator" / "records" / "idrid_variability_70_tiny_128px.json"
-    made = json.loads(file.read_text(encoding="utf-8"))["last_epoch"]
+    made = _last_epoch("idrid_variability_70_tiny_128px")
     said = (
         "{psnr_val:.1f} dB, mixing accuracy {mixing_accuracy_val:.2f} (one rank for all: "
         "{mixing_chance_val:.2f}), order of the guide on real validation images "

@@ -60,11 +60,12 @@ def monotone_levels(levels: Tensor) -> Tensor:
     return levels.float().cummin(-1).values
 
 
-def majority_rank(probs: Tensor) -> Tensor:
+def majority_rank(probs: Tensor, tie: float = TIE) -> Tensor:
     """Return the modal rank; ties go to the rank nearest the mean, then to the lower one.
 
     Args:
         probs: Class probabilities (B, C).
+        tie: Up to what difference probabilities count as equal: more where they were rounded.
 
     Returns:
         Ranks (B,), long.
@@ -78,10 +79,10 @@ def majority_rank(probs: Tensor) -> Tensor:
     # paper: it says "majority" and is silent on ties, which {1, 1, 2, 2} makes common.
     ranks = torch.arange(probs.shape[-1], device=probs.device, dtype=torch.float32)
     probs = probs.float()
-    modal = probs >= probs.amax(-1, keepdim=True) - TIE
+    modal = probs >= probs.amax(-1, keepdim=True) - tie
     gap = (ranks - (probs * ranks).sum(-1, keepdim=True)).abs()
     gap = gap.masked_fill(~modal, torch.inf)
-    nearest = gap <= gap.amin(-1, keepdim=True) + TIE
+    nearest = gap <= gap.amin(-1, keepdim=True) + tie
     return nearest.int().argmax(-1)
 
 
