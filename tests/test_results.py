@@ -393,6 +393,7 @@ def test_what_the_page_says_of_single_numbers_is_in_the_records() -> None:
         assert said.format(abs(mean(gains)), stdev(gains) / len(gains) ** 0.5) in page
         assert (mean(gains) < 0) == (other == "cutmix")
     found: dict[str, list[bool]] = defaultdict(list)
+    first: list[bool] = []
     last = []
     for file in (RESULTS / "bench/koa/records").glob("*.json"):
         record = json.loads(file.read_text(encoding="utf-8"))
@@ -401,14 +402,39 @@ def test_what_the_page_says_of_single_numbers_is_in_the_records() -> None:
             made = record["predictions"]
             for grade, label in zip(made["grade"], made["label"], strict=True):
                 found[record["factors"]["mixer"]] += [label == 4] if grade == 4 else []
+                if record["factors"]["mixer"] == "mixup" and record["factors"]["seed"] == 0:
+                    first += [label == 4] if grade == 4 else []
     shares = {mixer: f"{100 * mean(hits):.0f}" for mixer, hits in found.items()}
     assert (
         f"{shares['none']} per cent of the 51 knees of grade 4 are found without mixing,"
         f" {shares['dismix']} with DisMix, {shares['cutmix']} with CutMix,"
         f" {shares['mixup']} with Mixup" in page
     )
+    assert f"moved Mixup with CLOC from {100 * mean(first):.0f} to {shares['mixup']} per" in page
     said = f"{sum(last)} of the {len(last)} chosen checkpoints are those of the last epoch"
     assert said in page
+
+
+def test_what_a_longer_training_gains_is_in_the_records() -> None:
+    page = " ".join((RESULTS / "README.md").read_text(encoding="utf-8").split())
+    short, long = (_runs(RESULTS / "bench" / name) for name in ("koa", "koa_48"))
+    gains, images = {}, {}
+    for (grader, mixer), seeds in long.items():
+        assert seeds.keys() == {0}
+        gained = seeds[0]["accuracy"] - short[grader, mixer][0]["accuracy"]
+        gains[mixer] = f"{100 * gained:.1f}"
+        images[mixer] = round(seeds[0]["accuracy"] * seeds[0]["count"])
+    assert (
+        f"it gains {gains['dismix']} points by it (generators F2 and F4), Mixup {gains['mixup']},"
+        f" CutMix {gains['cutmix']} and no mixing {gains['none']}." in page
+    )
+    assert images["dismix"] - images["mixup"] == -1
+    assert images["dismix"] - images["none"] == 2
+    ours = long["cloc", "dismix"][0]
+    assert f"missed by {68.4 - 100 * ours['accuracy']:.1f} points and" in page
+    assert f"points and {ours['mae'] - 0.41:.3f} ranks. One seed" in page
+    found = _last_epoch("koa_light_f16_fourth")
+    assert f"{found['psnr_val']:.1f} dB, mixing accuracy {found['mixing_accuracy_val']:.2f}" in page
 
 
 def test_figures_of_gains_are_drawn_from_the_records(tmp_path: Path) -> None:
