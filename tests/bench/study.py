@@ -8,7 +8,8 @@ from dismix.bench.plan import Plan, make_plan, read_plan
 from dismix.bench.resolve import resolve
 from dismix.bench.specs import Study
 
-VOLATILE = ("wall_s", "generator_s", "peak_memory_mib", "provenance", "plan", "evaluation")
+VOLATILE = ("wall_s", "generator_s", "peak_memory_mib", "provenance", "plan", "evaluation",
+            "at_once")  # fmt: skip
 
 
 def tiny_plan(name: str = "tiny", **changes: Any) -> Plan:

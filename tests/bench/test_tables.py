@@ -315,6 +315,15 @@ def test_overhead_is_measured_or_taken_from_wall_times(tmp_path):
     assert found["dismix"].percent == pytest.approx(30)
     assert (found["dismix"].generator_s, found["mixup"].generator_s) == (402.0, None)
     assert "nothing was measured apart" in overhead_table(study).notes[0]
+    # Of runs side by side nobody knows what the mixer's part was.
+    lab.grader("idrid", "gol", "cutmix", 0, content={"wall_s": 300.0, "at_once": 3})
+    lab.grader("idrid", "gol", "dismix", 1, content={"wall_s": 900.0, "at_once": 3})
+    study = read_study(tmp_path)
+    found = {o.mixer: o for o in overheads(study)}
+    assert [*found] == ["none", "mixup", "dismix"]
+    assert found["dismix"].percent == pytest.approx(30)
+    assert "side by side are left out" in overhead_table(study).notes[0]
+    assert "Some ran side by side" in budget_table(study).notes[0]
     lab.overhead("idrid", "gol", "mixup")
     study = read_study(tmp_path)
     found = {o.mixer: o for o in overheads(study)}

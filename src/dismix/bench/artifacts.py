@@ -5,12 +5,11 @@ one derivation; so are the codes that mixing partners come from. A generator tha
 ``failed.json``, so that the runs that need it fail at once instead of training it again.
 """
 
-import functools
 import json
 import shutil
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from dismix.atomic import disk_is_full
 from dismix.bench.clock import Clock
 from dismix.bench.folder import BenchFolder
 from dismix.bench.sources import FULL, TRAINING
+from dismix.bench.specs import RunSpec, Study
 from dismix.data.digest import content_digests
 from dismix.data.manifest import read_manifest
 from dismix.data.store import default_cache_dir
@@ -82,22 +82,17 @@ def generator_of(
 ) -> dict[str, Any] | None:
     """Return what `ensure_generator` does for a run's generator, None for a run without.
 
-    Data sets that share their training part share a given generator, but not what they test on;
-    so whether it saw too much is asked for each of them, and is no failure of the generator.
-
     Args:
         folder: The benchmark's folder.
         job: {"spec": a `RunSpec`, "generator": a `GeneratorSpec` or None, "cpu"}.
         progress: Called while it trains.
 
     Raises:
-        DisMixError: It failed, or was trained on images that this run validates or tests on.
+        DisMixError: It failed.
     """
     spec = job["generator"]
     if spec is None:
         return None
-    if "given" in spec["local"]:
-        refuse_leak(Path(spec["local"]["given"]), folder.manifest_dir(job["spec"]["data"]))
     return ensure_generator(folder, spec, cpu=bool(job["cpu"]), progress=progress)
 
 
@@ -201,22 +196,31 @@ def _copy_given(given: Path, run: Path, data: Path) -> None:
     atomic.write_json(run / "run.json", {"manifest": str(data / TRAINING), "given": given.name})
 
 
-def refuse_leak(given: Path, data: Path) -> None:
+def refuse_leaks(study: Study, runs: Iterable[RunSpec], folder: BenchFolder) -> None:
+    """Refuse given generators that learned what runs validate or test on, before anything runs.
+
+    Data sets that share their training part share a given generator, but not what they test on;
+    so each of them is looked at.
+
+    Args:
+        study: That the runs are of.
+        runs: Those that are to run.
+        folder: Where the derived data of the study lie.
+    """
+    pairs = {(run.generator, run.data) for run in runs if run.generator is not None}
+    for name, key in sorted(pairs):
+        if (given := study.generators[name].local.get("given")) is not None:
+            refuse_leak(Path(given), folder.manifest_dir(key), study.data[key].name)
+
+
+def refuse_leak(given: Path, data: Path, name: str) -> None:
     """Refuse a given generator that was trained on images which runs validate or test on.
 
     Args:
         given: Its run folder.
         data: Folder of the derived data of a run.
+        name: Of the data set.
     """
-    from dismix.generator.trained_on import FILE as SEEN
-
-    files = [given / "run.json", given / SEEN]
-    _refuse_leak(given, data, tuple(f.stat().st_mtime_ns for f in files if f.is_file()))
-
-
-@functools.lru_cache(maxsize=256)
-def _refuse_leak(given: Path, data: Path, _changed: tuple[int, ...]) -> None:
-    """Look once for many runs, and again when the generator's own files have changed."""
     from dismix.generator.run_file import manifest_of
     from dismix.generator.trained_on import read_trained_on
 
@@ -233,7 +237,7 @@ def _refuse_leak(given: Path, data: Path, _changed: tuple[int, ...]) -> None:
         warnings.warn(
             f"the data of the generator {given.name} are not here: nobody can tell whether it saw "
             "images that runs validate or test on",
-            stacklevel=2,
+            stacklevel=3,
         )
     held_out = read_manifest(data / FULL).split("val", "test")
     own = {*content_digests(read_manifest(data / FULL).split("train").image_paths, cache)}
@@ -241,7 +245,9 @@ def _refuse_leak(given: Path, data: Path, _changed: tuple[int, ...]) -> None:
     leaked = len(both - own)
     if leaked:
         raise DisMixError(
-            f"was trained on {leaked} images that runs validate or test on",
+            f"was trained on {leaked} images that runs of '{name}' validate or test on",
             file=given,
-            cure="train a generator on the training part only, or let the benchmark train it",
+            # The plan may divide the data in another way than their list does.
+            cure=f"train one on {data / TRAINING}, or leave --generator {name} out: the benchmark "
+            "trains it",
         )

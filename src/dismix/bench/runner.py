@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dismix import atomic
-from dismix.bench.artifacts import forget_failures, generator_done
+from dismix.bench.artifacts import forget_failures, generator_done, refuse_leaks
 from dismix.bench.durations import (
     Durations,
     estimated_generator_seconds,
@@ -77,15 +77,19 @@ def run_study(
         keep: Keep the trained graders, below ``work``.
         cost: The plan's, for the first estimate of the time left.
         progress: Called when a run starts or ends.
+
+    Raises:
+        DisMixError: A given generator was trained on images that runs validate or test on.
     """
+    todo = [run for run in study.runs if _wanted(run, folder, retry_failed)]
+    refuse_leaks(study, todo, folder)
     note_plan(study, folder)
     engine = engine or make_engine()
     if retry_failed:
         forget_failures(folder, [*study.generators])
-    todo = [run for run in study.runs if _wanted(run, folder, retry_failed)]
     options = {
         "folder": str(folder.root), "work": str(folder.work), "cpu": cpu, "keep": keep,
-        "retry": retry_failed,
+        "retry": retry_failed, "at_once": engine.at_once,
     }  # fmt: skip
     jobs = _jobs(study, todo, folder, options, parallel=engine.at_once > 1)
     watch = _Watch(study, folder, todo, engine.at_once, minutes, cost or {}, progress)

@@ -48,12 +48,12 @@ class Overhead:
 def overheads(study: Study) -> list[Overhead]:
     """Return the overhead of every mixer and condition, from overhead records if there are any.
 
-    Else the wall times of the graders' runs of the main table serve, which other work on the
-    machine may have lengthened.
+    Else the wall times of the graders' runs of the main table serve, but for those that ran side
+    by side: how long each of them took says more about the others than about its mixer.
     """
     timed = [r for r in study.records if r.kind == "overhead" and r.status == "done"]
     if not timed:
-        timed = [r for key, rs in study.groups.items() if key.condition == study.base for r in rs]
+        timed = [r for r in _usual(study) if not _side_by_side(r)]
     groups: dict[tuple[str, str], dict[Key, list[Record]]] = {}
     for record in timed:
         runs = groups.setdefault((record.data, record.grader), {})
@@ -123,9 +123,20 @@ def _accuracy(study: Study, key: Key) -> float | None:
 
 
 def _seconds(records: list[Record]) -> float | None:
-    """Return the median training time: one slow run must not decide."""
-    found = [s for r in records if (s := r.number("wall_s")) is not None]
+    """Return the median time of runs that ran alone: one slow run must not decide."""
+    alone = (r for r in records if not _side_by_side(r))
+    found = [s for r in alone if (s := r.number("wall_s")) is not None]
     return float(np.median(found)) if found else None
+
+
+def _usual(study: Study) -> list[Record]:
+    """Return the graders' runs of the main table."""
+    return [r for key, rs in study.groups.items() if key.condition == study.base for r in rs]
+
+
+def _side_by_side(record: Record) -> bool:
+    """Return whether others ran beside it; older records do not tell, and count as alone."""
+    return (record.number("at_once") or 1) > 1
 
 
 def overhead_table(study: Study) -> Table | None:
@@ -150,6 +161,8 @@ def overhead_table(study: Study) -> Table | None:
         if measured
         else "From the wall times of the runs above; nothing was measured apart."
     )
+    if any(_side_by_side(r) for r in _usual(study)):
+        note += " Times of runs that ran side by side are left out."
     columns = ("data set", "grader", "mixer", "extra time", "training", "generator, once")
     return Table(
         "overhead", "Training time beyond that without mixing",
@@ -204,6 +217,8 @@ def budget_table(study: Study) -> Table:
         if unequal
         else "Every grader saw the same number of images with every mixer."
     )
+    if any(_side_by_side(r) for r in _usual(study)):
+        note += " Some ran side by side, and took longer than alone."
     columns = ("data set", "mixer", "runs", "images seen a run", "training", "all trainings")
     return Table(
         "budgets", "Budgets", (*columns, "generator, once", "peak memory"), tuple(rows), 2, (note,)

@@ -27,7 +27,7 @@ def run_job(job: Job, progress: Progress | None = None) -> Outcome:
 
     Args:
         job: {"type": "run" or "generator", "spec", "generator", "folder", "work", "cpu", "keep",
-            "retry"}.
+            "retry", "at_once": how many jobs the engine does side by side}.
         progress: Called while it computes.
 
     Returns:
@@ -133,7 +133,7 @@ def _assembled(
         "format": FORMAT, "id": spec["id"], "kind": spec["kind"], "plan": spec["plan"],
         "status": "done" if error is None else "failed", "factors": spec["factors"],
         "config": spec["config"], "seed": spec["seed"],
-        "provenance": _provenance(cpu=bool(job["cpu"])), **measured,
+        "provenance": _provenance(cpu=bool(job["cpu"])), "at_once": job["at_once"], **measured,
         "metrics": {}, "predictions": None, **found, "error": error,
     }  # fmt: skip
 
