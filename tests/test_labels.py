@@ -5,6 +5,7 @@ from collections import Counter
 
 import hypothesis.strategies as st
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -229,3 +230,60 @@ def test_thirds_in_half_precision_are_a_law() -> None:
     for kind in (torch.bfloat16, torch.float16):
         thirds = torch.full((2, 3), 1 / 3).to(kind)
         assert OrdinalTarget.from_probs(thirds).probs.sum(1).tolist() == pytest.approx([1, 1])
+
+
+def test_what_users_hold_numbers_in_is_read_with_its_gaps() -> None:
+    wanted = OrdinalTarget.from_votes(torch.tensor([[1, -1], [2, 3]]), 5)
+    table = pd.DataFrame({"a": [1, 2], "b": pd.array([pd.NA, 3], dtype="Int64")})
+    object_rows = np.array([[1, None], [2, 3]], dtype=object)
+    for votes in ([[1, None], [2, 3]], object_rows, table, table.astype(float)):
+        assert OrdinalTarget.from_votes(votes, 5) == wanted
+    column = pd.Series([1, 0])
+    assert OrdinalTarget.from_labels(column, 3) == OrdinalTarget.from_labels([1, 0], 3)
+    for laws in ([[0.5, 0.5], [1, 0]], np.array([[0.5, 0.5], [1, 0]])):
+        assert OrdinalTarget.from_probs(laws).rank.tolist() == [0.5, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: OrdinalTarget.coerce(["0", "1"], 5), "targets must be numbers, got '0'; number"),
+        (lambda: OrdinalTarget.from_labels(pd.Series(["mild"]), 5), "got 'mild'"),
+        (lambda: OrdinalTarget.coerce(None, 5), "targets are None; give one for each image"),
+        (lambda: OrdinalTarget.from_labels((i for i in [0]), 5), "labels are of type generator"),
+        (lambda: OrdinalTarget.from_votes([[1, 2], [1]], 5), "votes have rows of unequal lengths"),
+        (lambda: OrdinalTarget.from_votes([[object()]], 5), "votes must be numbers, got object"),
+        (lambda: OrdinalTarget.from_labels([1], 5.0), "number of ranks must be whole, got 5.0"),
+        (lambda: OrdinalTarget.from_labels([1, 0], 5)[0], r"target\[\[0\]\] is a batch of one"),
+    ],
+)
+def test_what_is_no_number_is_told_in_one_line(build, message) -> None:
+    with pytest.raises(DisMixError, match=message) as caught:
+        build()
+    assert "\n" not in str(caught.value)
+
+
+def test_targets_are_equal_by_content() -> None:
+    target = OrdinalTarget.from_labels([1, 0], 3)
+    assert target == OrdinalTarget.from_labels([1, 0], 3)
+    assert target != OrdinalTarget.from_labels([1, 1], 3)
+    assert target != OrdinalTarget(target.probs, torch.tensor([True, False]))
+    assert target != [1, 0]
+
+
+class _Faulty(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return OrdinalTarget.from_labels([9], 5).probs
+
+
+def test_an_error_in_a_worker_of_a_loader_stays_one_line() -> None:
+    loader = torch.utils.data.DataLoader(_Faulty(), batch_size=1, num_workers=1)
+    with pytest.raises(DisMixError) as caught:
+        next(iter(loader))
+    assert str(caught.value) == (
+        "label 9 is outside 0..4; check the number of ranks, or number the ranks from 0"
+        " (in DataLoader worker process 0)"
+    )

@@ -1,6 +1,10 @@
 """The one exception users see: a single line that names the place and the cure."""
 
+import re
 from pathlib import Path
+
+#: How torch tells of an error in a worker: a line on the worker, and a whole traceback.
+_IN_A_WORKER = re.compile(r"^Caught \w+ in (.+?)\.\n.*DisMixError: (.+)$", re.DOTALL)
 
 
 class DisMixError(Exception):
@@ -31,6 +35,9 @@ class DisMixError(Exception):
         column: str | None = None,
         cure: str | None = None,
     ) -> None:
+        if worker := _IN_A_WORKER.match(problem):
+            # torch raises an error of a worker again with all of its traceback for a message.
+            problem = f"{worker[2].strip()} (in {worker[1]})"
         self.problem, self.file, self.row, self.column, self.cure = problem, file, row, column, cure
         place = [str(file)] if file is not None else []
         if row is not None:

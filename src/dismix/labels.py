@@ -22,19 +22,22 @@ All of it is float32 whatever the images are, and works on any device.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from dismix.errors import DisMixError
+from dismix.given_numbers import given_numbers
 from dismix.laws import levels_from_probs, majority_rank, two_point_law
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OrdinalTarget:
     """Targets of a batch: a law over the ranks for each image.
 
     Build it with :meth:`from_labels`, :meth:`from_votes`, :meth:`from_rank`,
-    :meth:`from_probs` or :meth:`coerce`, which check their input.
+    :meth:`from_probs` or :meth:`coerce`, which check their input: tensors, lists, NumPy arrays,
+    columns of pandas. A data set of one's own gives ``target.probs[i]`` with image i.
 
     Attributes:
         probs: Class probabilities (B, C), float32, rows sum to one.
@@ -63,8 +66,11 @@ class OrdinalTarget:
             raise DisMixError(f"clean must be ({len(self.probs)},), got {_shape(self.clean)}")
 
     @classmethod
-    def from_probs(cls, probs: Tensor, clean: Tensor | None = None) -> "OrdinalTarget":
+    def from_probs(
+        cls, probs: Tensor | Sequence[Sequence[float]], clean: Tensor | None = None
+    ) -> "OrdinalTarget":
         """Build from class probabilities (B, C); rows must be non-negative and sum to one."""
+        probs = given_numbers(probs, "probabilities")
         # Thirds in bfloat16 sum to 1.002.
         most = 1e-2 if probs.dtype in (torch.bfloat16, torch.float16) else 1e-3
         probs = probs.float()
@@ -92,7 +98,7 @@ class OrdinalTarget:
             tensor([[1., 1.],
                     [0., 0.]])
         """
-        labels = torch.as_tensor(labels)
+        labels = given_numbers(labels, "labels")
         if labels.is_floating_point() or labels.dtype == torch.bool or labels.ndim != 1:
             raise DisMixError(
                 f"labels must be whole numbers of shape (B,), got {labels.dtype} {_shape(labels)}",
@@ -111,11 +117,11 @@ class OrdinalTarget:
         """Build from the votes of A annotators, with gaps.
 
         Args:
-            votes: (B, A). Floating point with NaN, or whole numbers with -1, where an
-                annotator did not grade the image. Every row needs at least one vote.
+            votes: (B, A). Floating point with NaN, whole numbers with -1, or lists with None,
+                where an annotator did not grade the image. Every row needs at least one vote.
             num_ranks: C.
         """
-        votes = torch.as_tensor(votes)
+        votes = given_numbers(votes, "votes")
         if votes.ndim != 2:
             raise DisMixError(f"votes must be (B, A), got {_shape(votes)}")
         voted = ~votes.isnan() if votes.is_floating_point() else votes != -1
@@ -141,7 +147,7 @@ class OrdinalTarget:
             tensor([[0.0000, 0.7500, 0.2500, 0.0000],
                     [0.0000, 0.0000, 1.0000, 0.0000]])
         """
-        rank = torch.as_tensor(rank, dtype=torch.float32)
+        rank = given_numbers(rank, "ranks").float()
         if rank.ndim != 1:
             raise DisMixError(f"ranks must be (B,), got {_shape(rank)}")
         _check_range(rank, num_ranks, "rank")
@@ -160,7 +166,7 @@ class OrdinalTarget:
                     cure="make both of the same ranks",
                 )
             return target
-        target = torch.as_tensor(target)
+        target = given_numbers(target, "targets")
         if target.ndim == 1:
             return cls.from_labels(target, num_ranks)
         if target.ndim != 2 or target.shape[1] != num_ranks or not target.is_floating_point():
@@ -241,7 +247,20 @@ class OrdinalTarget:
         return OrdinalTarget(self.probs.to(device), self.clean.to(device))
 
     def __getitem__(self, index: Tensor | slice | list[int]) -> "OrdinalTarget":
+        if isinstance(index, int | np.integer):
+            raise DisMixError(
+                f"a target is of a batch, and target[{index}] of one image",
+                cure=f"target[[{index}]] is a batch of one, target.probs[{index}] its law",
+            )
         return OrdinalTarget(self.probs[index], self.clean[index])
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both have the same laws and the same clean rows."""
+        if not isinstance(other, OrdinalTarget):
+            return NotImplemented
+        return torch.equal(self.probs, other.probs) and torch.equal(self.clean, other.clean)
+
+    __hash__ = None  # type: ignore[assignment]
 
     def __len__(self) -> int:
         return len(self.probs)
@@ -260,6 +279,10 @@ def _shape(tensor: Tensor) -> str:
 
 def _check_range(values: Tensor, num_ranks: int, noun: str, *, gap: str = "") -> None:
     """Raise for values outside 0..C-1; ``gap`` is how to write one that is not known."""
+    if isinstance(num_ranks, float | str):
+        raise DisMixError(
+            f"the number of ranks must be whole, got {num_ranks!r}", cure="give an int"
+        )
     if num_ranks < 2:
         raise DisMixError(f"an ordinal scale needs at least 2 ranks, got {num_ranks}")
     # `not inside` rather than `outside`, so that NaN is caught too.

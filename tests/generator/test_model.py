@@ -289,3 +289,20 @@ def test_loading_problems_name_the_file_and_the_cure(tmp_path: Path) -> None:
     weights.unlink()
     with pytest.raises(DisMixError, match=r"generator\.safetensors: no such file"):
         Generator.load(tmp_path)
+
+
+def test_images_of_any_kind_are_read_alike_or_refused() -> None:
+    generator = make().eval()
+    bytes_ = (torch.rand(2, 1, 64, 64, generator=rng(3)) * 255).byte()
+    wanted = generator.encode(bytes_ / 127.5 - 1).nonordinal_indices
+    assert torch.equal(generator.encode(bytes_).nonordinal_indices, wanted)
+    again = generator.encode(bytes_.double() / 127.5 - 1).nonordinal_indices
+    # A pixel of another rounding may tip a code over.
+    assert (again == wanted).float().mean() > 0.99
+    for images_, message in (
+        (bytes_.float(), "images have pixels of 25[0-5], and must be uint8"),
+        (bytes_.numpy(), "images are no tensor but of type ndarray"),
+        (bytes_.to(torch.int16), r"got torch.int16; 8 bits are .to\(torch.uint8\), 16 bits"),
+    ):
+        with pytest.raises(DisMixError, match=message):
+            generator.encode(images_)

@@ -257,7 +257,7 @@ def _refuse_other_kinds(images: Tensor) -> None:
     if images.dtype != torch.uint8 and not images.is_floating_point():
         raise DisMixError(
             f"images must be uint8 or floating point, got {images.dtype}",
-            cure="use .to(torch.uint8)",
+            cure="8 bits are .to(torch.uint8), 16 bits images.float() / 32767.5 - 1",
         )
 
 

@@ -18,6 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dismix.data.pixels import require_pixels
+from dismix.data.transforms import to_unit
 from dismix.errors import DisMixError
 from dismix.generator.analysis import Analysis
 from dismix.generator.architectures import ARCHITECTURES, Architecture, build_autoencoder
@@ -214,9 +216,14 @@ class Generator(nn.Module):
         the usage counts take part.
 
         Args:
-            images: (B, channels, H, W) in [-1, 1].
+            images: (B, channels, H, W) in [-1, 1], or uint8.
             levels: (B, C-1) ordinal soft labels, or None.
         """
+        require_pixels(images)
+        return self.codes_of(to_unit(images).to(self.quant_conv.weight.dtype), levels)
+
+    def codes_of(self, images: Tensor, levels: Tensor | None = None) -> Codes:
+        """Return what `encode` does of images that the generator itself made, unchecked."""
         return self._codes(*self.quantized(self.latents(images), levels))
 
     def codes_from_indices(self, ordinal: Tensor, nonordinal: Tensor) -> Codes:

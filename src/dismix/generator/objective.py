@@ -238,7 +238,7 @@ class GeneratorObjective(nn.Module):
             spread = first.detach().float().var(dim=(1, 2, 3), keepdim=True).clamp_min(1e-6)
             terms["cycle_nonordinal"] = ((again - first).float().square() / spread).mean()
         if "cycle_ordinal" in self.names:
-            read = self.model.encode(made).ordinal
+            read = self.model.codes_of(made).ordinal
             terms["cycle_ordinal"] = sor(self.model.ordinal_classifier(read), asked)
 
     def _mix_keep(self, images: Tensor, made: Tensor, draws: StepDraws) -> Tensor:
