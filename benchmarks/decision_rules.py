@@ -9,7 +9,11 @@ many times over. Of several manifests, such as folds, means are shown. Test imag
 Rules that cut the line of ranks: "nearest" rank (the authors'), "shares" (as many images of each
 grade as there are), "best" (least cost on the images it is fitted on) and "averaged" (that of
 resampled sets, averaged: what `dismix.graders.cut_points` does). "mode" takes the most probable
-rank of the grader's law, of equal ones the nearest to the expected rank, and fits nothing.
+rank of the grader's law, of equal ones the nearest to the expected rank, and fits nothing. "auto"
+takes averaged cut points where they are surely better than the mode on parts of the images held out
+from fitting, else the mode.
+
+With ``--laws FOLDER`` what a trained grader says is kept there, and not trained again.
 """
 
 import argparse
@@ -23,11 +27,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dismix.atomic import write_text
+from dismix.atomic import replacing, write_text
 from dismix.data.manifest import read_manifest
 from dismix.generator.images import load_split
-from dismix.graders.cut_points import best_cuts, fit_cuts, nearest_cuts
+from dismix.graders.cut_points import best_cuts, choose_cuts, fit_cuts, nearest_cuts
 from dismix.graders.evaluation import grade_split
+from dismix.graders.grades import decided
 from dismix.graders.saving import load_grader
 from dismix.graders.settings import choose_settings
 from dismix.graders.start_run import train_grader
@@ -37,6 +42,8 @@ from dismix.provenance import provenance
 
 Array = NDArray[Any]
 Rule = Callable[[Array, Array, int], Array]
+#: Places (N,), laws (N, C) and grades (N,) of judged images.
+Said = tuple[Array, Array, Array]
 
 
 def shares(places: Array, grades: Array, ranks: int) -> Array:
@@ -55,28 +62,35 @@ RULES: dict[str, Rule] = {
         torch.from_numpy(places), torch.from_numpy(grades), ranks
     ).numpy(),
 }
-MODE = "mode"
+MODE, AUTO = "mode", "auto"
 
 
-def compare(
-    places: Array, modes: Array, grades: Array, ranks: int, sizes: list[int], times: int
-) -> dict[str, Any]:
+def labels(name: str, fit: Said, held: Said) -> Array:
+    """Return what a rule, fitted on some images, says of others."""
+    (places, laws, grades), (others, their_laws, _) = fit, held
+    ranks = laws.shape[1]
+    if name in RULES:
+        return np.asarray((others[:, None] >= RULES[name](places, grades, ranks)).sum(1))
+    cuts = torch.full((ranks - 1,), torch.nan)
+    if name == AUTO:
+        mode = majority_rank(torch.from_numpy(laws))
+        cuts = choose_cuts(torch.from_numpy(places), mode, torch.from_numpy(grades), ranks)
+    return decided(torch.from_numpy(their_laws), torch.from_numpy(others), cuts).numpy()
+
+
+def compare(said: Said, sizes: list[int], times: int) -> dict[str, Any]:
     """Return accuracy and mean absolute error of each rule by the number of images to fit on."""
-    half = len(places) // 2
+    half = len(said[0]) // 2
     found: dict[str, Any] = {}
     for size in (s for s in sizes if s <= half):
         rng = np.random.default_rng(0)
-        scores: dict[str, list[tuple[float, float]]] = {name: [] for name in (*RULES, MODE)}
+        scores: dict[str, list[tuple[float, float]]] = {name: [] for name in (*RULES, MODE, AUTO)}
         for _ in range(times):
-            order = rng.permutation(len(places))
-            fit, held = order[:size], order[half:]
-            labels = {
-                name: (places[held, None] >= rule(places[fit], grades[fit], ranks)).sum(1)
-                for name, rule in RULES.items()
-            }
-            for name, label in (labels | {MODE: modes[held]}).items():
-                away = label - grades[held]
-                scores[name].append((float((away == 0).mean()), float(np.abs(away).mean())))
+            order = rng.permutation(len(said[0]))
+            fit, held = (tuple(a[rows] for a in said) for rows in (order[:size], order[half:]))
+            for name, pairs in scores.items():
+                away = labels(name, fit, held) - held[2]
+                pairs.append((float((away == 0).mean()), float(np.abs(away).mean())))
         found[str(size)] = {
             name: dict(zip(("accuracy", "mae"), np.mean(pairs, 0).round(4).tolist(), strict=True))
             for name, pairs in scores.items()
@@ -99,6 +113,31 @@ def mean_of(folds: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def said_by(
+    method: str, manifest: Path, split: str, settings: Any, kept: Path | None, progress: Any
+) -> Said:
+    """Train a grader on a manifest, unless what it says is kept, and return what it says."""
+    file = kept / f"{manifest.parent.name}_{manifest.stem}_{method}.npz" if kept else None
+    if file is None or not file.is_file():
+        device = torch.device("cpu")
+        with tempfile.TemporaryDirectory() as folder:
+            run = Path(folder) / method
+            train_grader(manifest, run, settings, cpu=True, progress=progress)
+            judged = load_split(read_manifest(manifest), split, settings.size, device=device)
+            grades = grade_split(load_grader(run), judged)
+        found = (
+            grades.rank.double().numpy(), grades.probabilities.numpy(),
+            judged.target.hard.numpy(),
+        )  # fmt: skip
+        if file is None:
+            return found
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(file) as temporary, open(temporary, "wb") as opened:
+            np.savez(opened, place=found[0], law=found[1], grade=found[2])
+    held = np.load(file)
+    return held["place"], held["law"], held["grade"]
+
+
 def main() -> None:
     """Train, compare and print a table and one JSON record."""
     parser = argparse.ArgumentParser(
@@ -114,6 +153,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=64, help="pixels a side")
     parser.add_argument("--fit", type=int, nargs="+", default=[62, 200, 496])
     parser.add_argument("--times", type=int, default=60)
+    parser.add_argument("--laws", type=Path, help="folder of what trained graders say")
     parser.add_argument("--record", type=Path)
     args = parser.parse_args()
     record: dict[str, Any] = {
@@ -125,22 +165,14 @@ def main() -> None:
         "backbone": args.backbone, "size": args.size, "epochs": args.epochs, "lr": args.lr,
         "batch_size": args.batch, "select": "last",
     }  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder, bar() as progress:
+    with bar() as progress:
         for method in args.methods:
-            folds = []
-            for number, manifest in enumerate(args.manifests):
-                data, run = read_manifest(manifest), Path(folder) / f"{method}_{number}"
-                judged = load_split(data, args.split, args.size, device=torch.device("cpu"))
-                settings = choose_settings(method, changes=changes)
-                train_grader(manifest, run, settings, cpu=True, progress=progress)
-                grades = grade_split(load_grader(run), judged)
-                folds.append(
-                    compare(
-                        grades.rank.double().numpy(), majority_rank(grades.probabilities).numpy(),
-                        judged.target.hard.numpy(), data.num_ranks, args.fit, args.times,
-                    )
-                )  # fmt: skip
-            record[method] = mean_of(folds)
+            settings = choose_settings(method, changes=changes)
+            folds = [
+                said_by(method, manifest, args.split, settings, args.laws, progress)
+                for manifest in args.manifests
+            ]
+            record[method] = mean_of([compare(said, args.fit, args.times) for said in folds])
     for method in args.methods:
         for size, rules in record[method].items():
             shown = "".join(

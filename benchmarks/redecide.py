@@ -48,7 +48,7 @@ def redecide(record: dict[str, Any], today: str) -> dict[str, Any]:
     if id_of(record) != record["id"]:
         raise SystemExit(f"{record['id']}: the record does not hold all that its id is made of")
     grader = record["config"]["grader"]
-    chosen = choose_settings(grader["method"]).to_dict()
+    chosen = choose_settings(grader["method"], changes={"decide": "mode"}).to_dict()
     if grader["select"] != ["loss"] or "cuts" in chosen or grader["hparams"]:
         raise SystemExit(f"{record['id']}: the decision may have chosen the checkpoint")
     said, old = record["predictions"], record["metrics"]

@@ -5,6 +5,9 @@
 timm's `train.py` does `mixup_fn = Mixup(...)`, calls `input, target = mixup_fn(input, target)` in
 the loop and trains with `SoftTargetCrossEntropy`: put `TimmCompat(DisMix.load(RUN))` in its place.
 Normalise as timm does by giving DisMix the same mean and std.
+
+Start `train.py` with `--mixup 1 --no-prefetcher`: with the prefetcher, its default, timm mixes by a
+`FastCollateMixup` of its own and never calls `mixup_fn`.
 """
 
 import sys
@@ -44,6 +47,7 @@ def main(run: str, steps: int = 3) -> list[float]:
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
+    assert mixup_fn.mix.last is not None  # None: timm never called the mixer
     mixup_fn.mixup_enabled = False  # what --mixup-off-epoch does
     return losses
 

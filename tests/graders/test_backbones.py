@@ -69,7 +69,7 @@ def test_input_statistics_are_those_of_the_pretraining():
             return images
 
     backbone = create_backbone("vgg11", weights=None)
-    backbone.trunk = Same()
+    backbone.trunk, backbone.out_dim = Same(), 3
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
     pixels = torch.rand(2, 3, 4, 4)
     expected = (pixels - mean.view(3, 1, 1)) / std.view(3, 1, 1)

@@ -5,6 +5,7 @@ import torch
 from tests.graders.toy import SMALL, toy_settings, toy_split, train_toy
 
 from dismix.errors import DisMixError
+from dismix.graders.about import about_images
 from dismix.graders.base import Grader
 from dismix.graders.evaluation import clean_batches, evaluate
 from dismix.graders.export import export_grader
@@ -83,6 +84,22 @@ def test_no_batch_breaks_the_loss(name, batch):
 
 
 @every_method
+def test_labels_and_laws_are_targets_too(name):
+    target = BATCHES["all grades"]
+    wanted = losses(make(name), IMAGES, target)
+    for given in (target.hard, target.probs):
+        for one, other in zip(wanted, losses(make(name), IMAGES, given), strict=True):
+            assert torch.equal(one["loss"], other["loss"])
+    with pytest.raises(DisMixError, match="there are 6 images and 5 targets"):
+        losses(make(name), IMAGES, target[:5])
+    with pytest.raises(DisMixError, match=r"label 7 is outside 0\.\.3"):
+        losses(make(name), IMAGES, torch.tensor([0, 1, 2, 3, 1, 7]))
+    for wrong in (torch.ones(6, 1), torch.ones(1), -torch.ones(6)):
+        with pytest.raises(DisMixError, match=r"weights must be \(B,\), not negative"):
+            losses(make(name), IMAGES, target, wrong)
+
+
+@every_method
 def test_weights_reach_the_loss(name):
     target = BATCHES["all grades"]
     plain = losses(make(name), IMAGES, target)
@@ -150,7 +167,7 @@ def test_state_and_file_round_trips(name, tmp_path):
             parameter.add_(0.1)
     other.load_state_dict(grader.state_dict())
     assert torch.equal(other.predict(IMAGES).probabilities, expected.probabilities)
-    grader.about = {"ranks": ["a", "b", "c", "d"], "size": 32}
+    grader.about = about_images(["a", "b", "c", "d"], 32)
     save_grader(grader, tmp_path)
     loaded = Grader.load(tmp_path)
     assert torch.equal(loaded.predict(IMAGES).probabilities, expected.probabilities)
@@ -205,7 +222,7 @@ def test_forty_ordered_images_are_learned(name, tmp_path):
 @every_method
 def test_exports_equal_the_model(name, tmp_path):
     grader = fitted(name)
-    grader.about = {"size": 32}
+    grader.about = about_images(["a", "b", "c", "d"], 32)
     if not grader.exportable:
         with pytest.raises(DisMixError, match="cannot be exported"):
             export_grader(grader, tmp_path / "model.pt2")

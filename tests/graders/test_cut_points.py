@@ -13,7 +13,16 @@ from tests.graders.toy import SMALL, toy_settings, toy_split, train_toy
 from dismix.data.transforms import to_unit
 from dismix.errors import DisMixError
 from dismix.graders import saving
-from dismix.graders.cut_points import COST_OF_A_RANK, LEAST, best_cuts, decide, fit_cuts
+from dismix.graders.cut_points import (
+    COST_OF_A_RANK,
+    LEAST,
+    PARTS,
+    SURELY,
+    best_cuts,
+    choose_cuts,
+    decide,
+    fit_cuts,
+)
 from dismix.graders.evaluation import evaluate, grade_split
 from dismix.graders.registry import GRADERS, create_grader
 from dismix.graders.saving import load_grader, plain_state, save_grader
@@ -23,6 +32,7 @@ from dismix.laws import majority_rank
 
 #: What makes methods decide by the expected rank that have another rule by default.
 BY_RANK = {"poe": {"decide": "rank"}, "gol": {"decide": "rank"}}
+MODE = {"poe": {"decide": "mode"}, "gol": {"decide": "mode"}}
 
 
 def _cost(places, grades, cuts):
@@ -114,9 +124,8 @@ def test_models_of_before_the_choice_decide_as_they_did(tmp_path: Path, method, 
 
 @pytest.mark.parametrize("method", ["poe", "gol"])
 def test_a_law_decides_for_its_most_probable_rank(tmp_path: Path, method):
-    settings = toy_settings(method, select="last", **SMALL[method])
+    settings = toy_settings(method, select="last", **SMALL[method], decide="mode")
     assert settings.cuts is None
-    assert settings.hparams["decide"] == "mode"
     train_toy(tmp_path, settings)
     grader, val = load_grader(tmp_path / "model.safetensors"), toy_split(20, seed=1)
     assert grader.deciding_cuts is None
@@ -125,6 +134,59 @@ def test_a_law_decides_for_its_most_probable_rank(tmp_path: Path, method):
     # Not what places between the ranks would say: bounds of the line move no grade.
     grader.cuts.fill_(-1.0)
     assert torch.equal(grade_split(grader, val).label, grades.label)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_cut_points_are_chosen_where_they_are_surely_better(seed):
+    rng = np.random.default_rng(seed)
+    grade, places = rng.integers(4, size=90), rng.normal(size=90)
+    # The mode knows a part of the grades, the place more, less or about as much.
+    for spread in (0.1, 0.6, 1.0, 3.0):
+        mode = np.where(rng.random(90) < 0.6, grade, rng.integers(4, size=90))
+        place = torch.from_numpy(grade + spread * places)
+        part = np.random.default_rng(0).permutation(90) % PARTS
+        gains = np.zeros(90)
+        for k in range(PARTS):
+            held = part == k
+            cuts = fit_cuts(place[~held], torch.from_numpy(grade[~held]), 4).numpy()
+            label = (place.numpy()[held, None].astype(np.float32) >= cuts).sum(1)
+            off, away = abs(mode - grade)[held], abs(label - grade[held])
+            gains[held] = (off > 0) + 0.5 * off - (away > 0) - 0.5 * away
+        surely = gains.mean() > SURELY * gains.std(ddof=1) / 90**0.5
+        known = torch.from_numpy(grade)
+        chosen = choose_cuts(place, torch.from_numpy(mode), known, 4)
+        wanted = fit_cuts(place, known, 4) if surely else torch.full((3,), torch.nan)
+        torch.testing.assert_close(chosen, wanted, equal_nan=True)
+        assert surely == {0.1: True, 3.0: False}.get(spread, surely)
+
+
+def test_few_images_leave_the_decision_to_the_law():
+    grade = torch.arange(LEAST) % 3
+    found = [choose_cuts(grade[:n], 0 * grade[:n], grade[:n], 3) for n in (0, LEAST - 1, LEAST)]
+    assert [bool(cuts.isnan().all()) for cuts in found] == [True, True, False]
+
+
+@pytest.mark.parametrize("method", ["poe", "gol"])
+def test_validation_chooses_between_cut_points_and_the_mode(tmp_path: Path, method, monkeypatch):
+    settings = toy_settings(method, select="last", **SMALL[method])
+    assert (settings.hparams["decide"], settings.cuts) == ("auto", "fitted")
+    val = toy_split(20, seed=1)
+    for name, cuts in (("mode", [torch.nan] * 3), ("place", [0.4, 1.7, 2.5])):
+        asked = []
+
+        def choose(*given, cuts=cuts, asked=asked):
+            asked.append(given)
+            return torch.tensor(cuts)
+
+        monkeypatch.setattr("dismix.graders.validation.choose_cuts", choose)
+        train_toy(tmp_path / name, settings)
+        grader = load_grader(tmp_path / name / "model.safetensors")
+        torch.testing.assert_close(grader.cuts, torch.tensor(cuts), equal_nan=True)
+        grades = grade_split(grader, val)
+        mode, place = majority_rank(grades.probabilities), decide(grades.rank, grader.cuts)
+        assert torch.equal(grades.label, mode if name == "mode" else place)
+        rank, modes, known, ranks = asked[-1]
+        assert (len(rank), len(modes), ranks) == (len(known), len(known), 4)
 
 
 @pytest.mark.parametrize("method", ["poe", "gol"])
@@ -145,11 +207,13 @@ def test_only_those_that_need_them_have_the_setting():
     with pytest.raises(DisMixError, match="'cuts': 'best' does not fit; give fitted or nearest"):
         choose_settings("poe", changes={"cuts": "best"})
     json.dumps(choose_settings("poe").to_dict())
-    with pytest.raises(DisMixError, match=r"'poe' with decide=mode .*; leave it out"):
+    with pytest.raises(DisMixError, match=r"decide=mode decides for .*, or set decide=rank"):
+        choose_settings("poe", changes={"cuts": "nearest", "decide": "mode"})
+    with pytest.raises(DisMixError, match=r"'poe' with decide=auto fits its cut points; leave it"):
         choose_settings("poe", changes={"cuts": "nearest"})
     # Nor from a file: settings that would change nothing are no settings.
     with pytest.raises(DisMixError, match="'gol' with decide=mode decides for the most probable"):
-        TrainSettings("gol", cuts="fitted")
+        TrainSettings("gol", cuts="fitted", hparams={"decide": "mode"})
 
 
 def test_a_head_that_decides_otherwise_refuses_them():
@@ -172,7 +236,7 @@ def test_a_head_that_decides_otherwise_refuses_them():
 
 
 @pytest.mark.parametrize(
-    ("method", "options"), [*((name, {}) for name in GRADERS), *BY_RANK.items()]
+    ("method", "options"), [*((name, MODE.get(name, {})) for name in GRADERS), *BY_RANK.items()]
 )
 def test_whoever_takes_them_decides_by_them(method, options):
     """A setting that is accepted changes grades; one that would not is refused."""
@@ -180,7 +244,7 @@ def test_whoever_takes_them_decides_by_them(method, options):
         takes = choose_settings(method, changes={"cuts": "nearest", **options}).cuts == "nearest"
     except DisMixError:
         takes = False
-    assert takes == bool(options or method in ("mwr", "rnc"))
+    assert takes == (options.get("decide") == "rank" or method in ("mwr", "rnc"))
     grader = create_grader(method, num_ranks=4, **SMALL.get(method, {}), **options).eval()
     split = toy_split(8)
     with torch.no_grad():

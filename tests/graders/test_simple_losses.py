@@ -8,9 +8,8 @@ import torch
 from dismix.graders.coral import CoralHead
 from dismix.graders.corn import CornLoss
 from dismix.graders.cross_entropy import SoftCrossEntropyLoss
+from dismix.graders.grades import grades_from_levels
 from dismix.graders.or_cnn import LevelsLoss
-from dismix.graders.pooled import grades_from_levels
-from dismix.graders.registry import create_grader
 from dismix.graders.sord import SordLoss
 from dismix.labels import OrdinalTarget
 from dismix.laws import monotone_levels
@@ -132,8 +131,7 @@ def test_running_minimum_is_that_of_the_labels():
 
 
 def test_corn_levels_are_products():
-    grader = create_grader("corn", num_ranks=4)
-    grades = grader.grades(torch.tensor([[1.0, 0.0, -1.0]]))
+    grades = CornLoss(4).grades(torch.tensor([[1.0, 0.0, -1.0]]))
     a, b, c = sigmoid(1.0), 0.5, sigmoid(-1.0)
     law = [1 - a, a - a * b, a * b - a * b * c, a * b * c]
     assert grades.probabilities[0].tolist() == pytest.approx(law, rel=1e-5)

@@ -5,6 +5,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -279,6 +280,45 @@ def test_works_under_autocast_and_in_bfloat16(name):
     assert targets.dtype == torch.float32
 
 
+@pytest.fixture
+def double_default():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_the_default_type_changes_nothing(name, kind, request):
+    """Images and model are of one type, as in any training; the rest is the mixer's."""
+    images, labels = batch()
+    images, model = images.to(kind), tiny_model().to(kind)
+    kinds: dict[str, Any] = {"model": model}
+    if name == "diffusemix":
+        kinds |= {"editor": IdentityEditor(), "fractals": 4}
+    if name == "dismix":
+        kinds = {"run": request.getfixturevalue("toy_run")}
+
+    def mixed():
+        mix = create_mixer(name, RANKS, p=0.75, **kinds)
+        return mix(images, labels, return_info=True)
+
+    wanted = mixed()
+    request.getfixturevalue("double_default")
+    found = mixed()
+    for one, other in zip(wanted[:2], found[:2], strict=True):
+        assert one.dtype == other.dtype
+        assert torch.equal(one, other)
+    assert torch.equal(wanted[2].lam, found[2].lam)
+
+
+def test_a_compiled_step_mixes_as_a_plain_one(name):
+    images, labels = batch()
+    mix, plain = make(name, p=1.0), make(name, p=1.0)
+    step = torch.compile(lambda x, y: mix(x, y)[0] * 2, backend="eager")
+    for _ in range(2):
+        torch.testing.assert_close(step(images, labels), plain(images, labels)[0] * 2)
+
+
 def test_copies_and_pickles(name):
     images, labels = batch()
     mix = make(name, p=1.0)
@@ -323,6 +363,8 @@ def test_wrong_input_is_one_line(name):
         make(name, p_mod="batch")
     with pytest.raises(DisMixError, match="setting 'p': 'half' is no number"):
         make(name, p="half")
+    with pytest.raises(DisMixError, match="of the CPU, got Generator; give torch"):
+        make(name, generator=np.random.default_rng(0))
 
 
 def test_gradients_reach_the_images_of_plain_mixers(name):

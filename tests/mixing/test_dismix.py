@@ -364,8 +364,12 @@ def test_mistakes_are_one_line(toy_run, tmp_path):
     mix = DisMix.load(toy_run, p=1.0)
     with pytest.raises(DisMixError, match=r"outside 0\.\.4"):
         mix(images, target.hard + 5)
-    with pytest.raises(DisMixError, match=r"rows must be \(8,\)"):
+    with pytest.raises(DisMixError, match=r"rows must be whole numbers \(8,\)"):
         mix(images, target.hard, rows=rows[:3])
+    # A mask would name rows 0 and 1, and fractions the rows below.
+    for wrong in (rows.float(), rows >= 0, [None] * 8):
+        with pytest.raises(DisMixError, match=r"rows must be whole numbers .* -1 where"):
+            mix(images, target.hard, rows=wrong)
     with pytest.raises(DisMixError, match="row 30 is not in the latent store"):
         mix(images, target.hard, rows=rows + 23)
     with pytest.raises(DisMixError, match=r"std is 0\.0; give numbers above 0"):

@@ -204,7 +204,7 @@ def test_wrong_layers_are_named():
         ManifoldMixup(4, layers=["stage9"], include_input=False, p=1.0)(
             images, torch.arange(6) % 4, model=model
         )
-    with pytest.raises(DisMixError, match="inside a model"):
+    with pytest.raises(DisMixError, match="needs a model whose features it mixes, and got none"):
         ManifoldMixup(4, p=1.0)(images, torch.arange(6) % 4)
     mix = ManifoldMixup(4, layers=["0"], include_input=False, p=1.0)
     mix(images, torch.arange(6) % 4, model=model)

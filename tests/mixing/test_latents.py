@@ -15,6 +15,7 @@ import pytest
 import torch
 from tests.mixing.toy_run import make_run, toy_generator
 
+from dismix.data.digest import file_digest
 from dismix.data.manifest import read_manifest, write_manifest
 from dismix.errors import DisMixError
 from dismix.generator.images import load_split
@@ -23,7 +24,7 @@ from dismix.generator.saving import save_tensors
 from dismix.labels import OrdinalTarget
 from dismix.mixing import encoding, filling
 from dismix.mixing.dismix import DisMix
-from dismix.mixing.encoding import encode_split, generator_digest
+from dismix.mixing.encoding import encode_split, generator_digest, run_manifest
 from dismix.mixing.engine import MixEngine
 from dismix.mixing.latents import LatentStore, find_store
 
@@ -206,6 +207,18 @@ def test_a_picture_that_is_there_twice_is_found_by_its_label(tmp_path: Path) -> 
     assert not store.holds(digests, changed)
     more = OrdinalTarget.from_labels([0] * 10, num_ranks=7)
     assert store.rows_of(digests, more).tolist() == [-1] * 10
+
+
+def test_rows_are_found_by_digests_alone(tmp_path: Path) -> None:
+    run, cache = make_run(tmp_path, train=4), tmp_path / "cache"
+    store = encode_split(run, cache=cache)
+    paths = read_manifest(run_manifest(run)).split("train").image_paths
+    digests = [file_digest(path) for path in reversed(paths)]
+    # "" stands for a file that could not be read.
+    assert store.rows_of([*digests, ""]).tolist() == [3, 2, 1, 0, -1]
+    for wrong in ("x", "img00.png", digests[0][:-2], paths[0]):
+        with pytest.raises(DisMixError, match=r"' is no digest of an image file; give .*file_dig"):
+            store.rows_of([wrong])
 
 
 def test_targets_that_do_not_fit_are_named(tmp_path: Path) -> None:

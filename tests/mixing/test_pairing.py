@@ -144,6 +144,33 @@ def test_sampler_with_consecutive_pairing_mixes_neighbours_of_rare_ranks():
     assert list(sampler) == first
 
 
+@pytest.mark.parametrize("sigma", [1.0, None])
+def test_a_sampler_takes_targets_in_any_form(sigma):
+    ranks = [0, 0, 3, 1, 1, 2, 0, 3]
+    wanted = list(OrdinalPairSampler(OrdinalTarget.from_labels(ranks, 4), 4, sigma=sigma))
+    laws = torch.nn.functional.one_hot(torch.tensor(ranks)).float()
+    for given in (ranks, np.array(ranks), torch.tensor(ranks), laws, laws.tolist()):
+        assert list(OrdinalPairSampler(given, 4, sigma=sigma)) == wanted
+    # Ranks above the highest have no images, so that nobody is paired with them.
+    wide = OrdinalPairSampler(OrdinalTarget.from_labels(ranks, 6), 4, sigma=sigma).table
+    assert torch.equal(wide[:4, :4], OrdinalPairSampler(ranks, 4, sigma=sigma).table)
+    assert not wide[:4, 4:].any()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([0.5, 1.0], "labels must be whole numbers"),
+        ([0, -1], "label -1 is outside"),
+        (["mild", "severe"], "targets must be numbers, got 'mild'"),
+        ([], "labels must be whole numbers"),
+    ],
+)
+def test_a_sampler_refuses_what_is_no_target(given, words):
+    with pytest.raises(DisMixError, match=words):
+        OrdinalPairSampler(given, 4)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_collate_in_loaders(workers):
     data = TensorDataset(torch.rand(24, 1, 4, 4), torch.arange(24) % 3)

@@ -175,7 +175,8 @@ def worker(monkeypatch):
 def test_workers_of_processes_seeded_alike_draw_apart(become):
     samples = [(torch.zeros(1, 1, 1), i % 3) for i in range(6)]
     alone = Mixup(3, p=1.0)
-    alone.reseed(4, 2**40 + 7)
+    own = int(torch.randint(2**62, (), generator=alone.generator))
+    alone.reseed(own, 4, 2**40 + 7)
     drawn = [as_collate(Mixup(3, p=1.0), seed=4)(samples)[1]]
     assert torch.equal(drawn[0], targets_of(alone))
     for rank in (0, 1, 2):

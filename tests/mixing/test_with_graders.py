@@ -42,7 +42,8 @@ def test_saliency_of_every_grader(method):
     assert all(p.requires_grad for p in grader.parameters())
     assert grader.training
     for name, value in before.items():
-        assert torch.equal(grader.state_dict()[name], value)
+        # Cut points that no training has fitted yet are NaN.
+        assert torch.allclose(grader.state_dict()[name], value, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", ["puzzlemix", "comixup", "manifold_mixup", "alignmixup", "sumix"])

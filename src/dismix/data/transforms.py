@@ -71,7 +71,7 @@ def draw_augment(
         >>> params.flip_h, params.angle
         (tensor([ True, False,  True]), tensor([-0.3963, 15.8578, -1.7749]))
     """
-    draws = torch.rand(3, count, generator=generator, device=generator.device)
+    draws = torch.rand(3, count, dtype=torch.float32, generator=generator, device=generator.device)
     limit = np.nextafter(np.float32(max_degrees), np.float32(0))
     angle = ((2 * draws[2] - 1) * max_degrees).clamp(-float(limit), float(limit))
     return AugmentParams(draws[0] < flips[0], draws[1] < flips[1], angle)
@@ -127,10 +127,10 @@ def _steps(matrix: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
 
     Cheaper than torch's own ``affine_grid``, which multiplies a matrix at every place.
     """
-    x = torch.arange(width, device=matrix.device) - (width - 1) / 2
-    y = torch.arange(height, device=matrix.device) - (height - 1) / 2
+    x = torch.arange(width, device=matrix.device, dtype=matrix.dtype) - (width - 1) / 2
+    y = torch.arange(height, device=matrix.device, dtype=matrix.dtype) - (height - 1) / 2
     # grid_sample counts from -1 to 1 along either axis, whatever its length in pixels.
-    sizes = torch.full((2, 1), 2 / width, device=matrix.device)
+    sizes = matrix.new_full((2, 1), 2 / width)
     sizes[1].fill_(2 / height)
     scaled = matrix * sizes
     return scaled[:, :, :1] * x, scaled[:, :, 1:] * y

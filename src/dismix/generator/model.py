@@ -312,7 +312,7 @@ class Generator(nn.Module):
         generator = cls.seeded(config, seed=0)
         cure = f"take it from the run of {CONFIG_FILE}; if it is, train again, shapes have changed"
         fill(generator, tensors, weights, cure=cure)
-        return generator.to(device).eval()
+        return generator.to(device, torch.float32).eval()
 
     def _codes(self, ordinal: Quantized, nonordinal: Quantized) -> Codes:
         soft = self.quantize_ordinal is not None and self.config.attention == "soft"

@@ -70,6 +70,20 @@ class Backbone(nn.Module):
         if images.shape[1] == 1:
             images = images.expand(-1, 3, -1, -1)
         features: Tensor = self.trunk((images - self.mean) / self.deviation)
+        if not isinstance(features, Tensor) or features.ndim != 4:
+            kind = type(features).__name__
+            found = str(tuple(features.shape)) if isinstance(features, Tensor) else f"a {kind}"
+            raise DisMixError(
+                f"the trunk of '{self.name}' gives {found}, not a map (B, d, h, w)",
+                cure="leave out its pooling and its last layer, or put nn.Unflatten(1, (d, 1, 1))"
+                " behind them",
+            )
+        if features.shape[1] != self.out_dim:
+            raise DisMixError(
+                f"the trunk of '{self.name}' gives {tuple(features.shape)}, so {features.shape[1]}"
+                f" features, and out_dim is {self.out_dim}",
+                cure="set out_dim to the number of features; they come before height and width",
+            )
         return features
 
     def forward(self, images: Tensor) -> Tensor:
@@ -159,9 +173,19 @@ def require_known(name: str) -> None:
     Example:
         >>> require_known("vgg16.tv_in1k")
     """
-    known = [TINY, *_timm().list_models()]
-    if base_name(name) not in known:
+    if not is_known(name):
+        known = [TINY, *_timm().list_models()]
         raise DisMixError(f"unknown backbone '{name}'", cure=near_names(name, known))
+
+
+def is_known(name: str) -> bool:
+    """Return whether `create_backbone` makes a backbone of a name.
+
+    Example:
+        >>> is_known("tiny"), is_known("mine")
+        (True, False)
+    """
+    return name == TINY or base_name(name) in _timm().list_models()
 
 
 def _timm() -> Any:
@@ -183,7 +207,7 @@ def _timm_network(timm: Any, name: str, *, pretrained: bool) -> Any:
             raise
         raise DisMixError(
             f"timm could not fetch the weights of '{name}' ({str(error).splitlines()[0]})",
-            cure="download them elsewhere and give the file with --weights",
+            cure="download them elsewhere and give the file as weights (--weights)",
         ) from error
     if hasattr(network, "pre_logits"):
         network.pre_logits = nn.Identity()
@@ -214,7 +238,8 @@ def _found(name: str, also: str | None) -> Path:
             return path
     raise DisMixError(
         f"no weights of '{name}' found",
-        cure=f"put {also or name}.safetensors into {weight_folders()[0]}, give a file with "
+        cure=f"put {also or name}.safetensors into {weight_folders()[0]}; in Python, weights= also "
+        'takes a file, "timm" (downloads them) or "none"; on the command line, give a file with '
         "--weights, let timm download with --weights timm, or start from nothing with "
         "--weights none",
     )

@@ -20,8 +20,10 @@ from dismix.errors import DisMixError
 from dismix.generator.precision import full_precision
 from dismix.graders.backbones import Backbone
 from dismix.graders.choices import check_settings
-from dismix.graders.cut_points import nearest_cuts
+from dismix.graders.cut_points import first_cuts
 from dismix.graders.grades import Grades, expected_rank
+from dismix.graders.inputs import given_laws
+from dismix.graders.pixels import PixelCheck
 from dismix.graders.weighting import combine_weights, weighted_mean, without_ignored
 from dismix.labels import OrdinalTarget
 from dismix.modes import evaluating
@@ -40,9 +42,6 @@ __all__ = [
     "weighted_mean",
     "without_ignored",
 ]
-
-#: No picture within [-1, 1] comes near it, however it was sharpened.
-FAR_OFF = 10.0
 
 LabelledBatches: TypeAlias = Iterable[tuple[Tensor, OrdinalTarget]]
 """Clean, not augmented images (B, channels, H, W) in [-1, 1] with their targets."""
@@ -109,14 +108,15 @@ class Grader(nn.Module, ABC):
         min_batch: Fewest images that a training step needs.
         uses_reference: Whether predictions need `fit_reference`.
         by_rank: Whether decisions are made where the expected rank lies between `cuts`.
-        by_rank_with: For methods that do so with one of their settings only: its name and value.
+        by_rank_with: For methods that do so with one of their settings only: its name and values.
         exportable: Whether `grade` can be traced (no loop that depends on values).
         config_type: The method's configuration.
         name: The method's name in the registry.
         about: What a trained grader knows of its data: names of the ranks, size of the
-            images and the like, see `dismix.graders.saving`.
+            images and the like, see `dismix.graders.about.about_images`.
         cuts: (C-1,) where the expected rank goes over to the next grade, for those that decide so:
-            half-way, until training fits them (`dismix.graders.cut_points`).
+            half-way, until training fits them (`dismix.graders.cut_points`). NaN: the most
+            probable rank decides after all.
         reference: Tensors that `fit_reference` leaves behind, of any size: they go into
             ``state_dict`` and follow the module to its device.
     """
@@ -125,36 +125,49 @@ class Grader(nn.Module, ABC):
     min_batch: int = 1
     uses_reference: bool = False
     by_rank: bool = False
-    by_rank_with: ClassVar[tuple[str, Any] | None] = None
+    by_rank_with: ClassVar[tuple[str, tuple[str, ...]] | None] = None
     exportable: bool = True
     config_type: ClassVar[type[GraderConfig]] = GraderConfig
     cuts: Tensor
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let a method's `training_loss` take labels and laws too, and see an `OrdinalTarget`."""
+        super().__init_subclass__(**options)
+        if "training_loss" in vars(cls):
+            cls.training_loss = given_laws(cls.training_loss)  # type: ignore[method-assign]
+
     def __init__(self, backbone: Backbone, num_ranks: int, **hparams: Any) -> None:
         super().__init__()
+        if not isinstance(backbone, Backbone):
+            raise DisMixError(
+                f"the backbone is a {type(backbone).__name__}, not a Backbone",
+                cure='wrap it: Backbone(network, "its name", out_dim, relu_out=False), from'
+                " dismix.graders.backbones",
+            )
         if num_ranks < 2:
             raise DisMixError(f"an ordinal scale needs at least 2 ranks, got {num_ranks}")
         self.config: Any = make_config(self.config_type, hparams)
         self.by_rank = self.decides_by_rank(self.config)
         self.backbone, self.num_ranks = backbone, num_ranks
         self.reference: dict[str, Tensor] = {}
-        self.register_buffer("cuts", nearest_cuts(num_ranks))
+        self.register_buffer("cuts", first_cuts(num_ranks, getattr(self.config, "decide", "rank")))
         self._draws: torch.Generator | None = None
         self._seed = 0
+        self._check_pixels = PixelCheck()
         self.name = ""
         self.about: dict[str, Any] = {}
 
     @classmethod
     def decides_by_rank(cls, config: GraderConfig) -> bool:
-        """Tell whether the expected rank decides, and not the most probable one.
+        """Tell whether the expected rank decides or may do so, and not the most probable one.
 
         Args:
             config: Of the class's ``config_type``.
         """
         if cls.by_rank_with is None:
             return cls.by_rank
-        name, value = cls.by_rank_with
-        return bool(getattr(config, name) == value)
+        name, values = cls.by_rank_with
+        return getattr(config, name) in values
 
     @property
     def deciding_cuts(self) -> Tensor | None:
@@ -173,7 +186,8 @@ class Grader(nn.Module, ABC):
         Args:
             images: (B, channels, H, W) in [-1, 1], or (B, V, channels, H, W) when the
                 stage asks for V views.
-            target: Targets of the B images.
+            target: Targets of the B images. Callers may give labels (B,) or laws (B, C) as well:
+                whatever a method defines gets an `OrdinalTarget` of them.
             stage: The present stage.
             weights: (B,) non-negative weights of the images, see `combine_weights`; None
                 is all ones.
@@ -195,7 +209,7 @@ class Grader(nn.Module, ABC):
                 equalised if they were in training; `dismix.graders.predict` does all that
                 from files.
         """
-        _require_pixels(images)
+        self._check_pixels(images, self.about.get("size"))
         with evaluating(self):
             return self.grade(to_unit(images))
 
@@ -262,30 +276,17 @@ class Grader(nn.Module, ABC):
         return self
 
     @staticmethod
-    def load(path: str | Path, device: torch.device | str = "cpu") -> "Grader":
+    def load(
+        path: str | Path, device: torch.device | str = "cpu", *, backbone: Backbone | None = None
+    ) -> "Grader":
         """Load a trained grader from its run folder, ready to predict.
 
         Args:
-            path: Folder that `dismix grader train` filled, or the model file in it.
+            path: Folder that `dismix grader train` or `save_grader` filled, or the model file.
             device: Where to put it.
+            backbone: What the grader was made with, where that is no backbone known by name; the
+                file's weights are put into it.
         """
         from dismix.graders.saving import load_grader
 
-        return load_grader(path, device)
-
-
-def _require_pixels(images: Tensor) -> None:
-    """Raise for what is no tensor, and for pixels from 0 to 255 that are not uint8."""
-    if not isinstance(images, Tensor):
-        raise DisMixError(
-            f"images are no tensor but of type {type(images).__name__}",
-            cure="give torch.as_tensor(images), uint8 or within [-1, 1], (B, channels, H, W)",
-        )
-    # A GPU would have to wait for the answer.
-    if images.device.type == "cpu" and images.is_floating_point() and images.numel():
-        far = float(images.detach().abs().max())
-        if not far <= FAR_OFF:
-            raise DisMixError(
-                f"images have pixels of {far:g}, and must be uint8 or within [-1, 1]",
-                cure="0 to 255 is images.to(torch.uint8), or images / 127.5 - 1",
-            )
+        return load_grader(path, device, backbone=backbone)

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dismix.graders.base import full_precision, weighted_mean, without_ignored
+from dismix.graders.inputs import law_of, require_shape
 from dismix.labels import OrdinalTarget
 
 Reduction = Literal["mean", "reference"]
@@ -94,8 +95,9 @@ class CLOCLoss(nn.Module):
             target: B targets.
             weights: (B,) or None.
         """
+        law = law_of(target, self.num_ranks, weights)
+        require_shape("features", features, {"B": len(law), "D": None})
         with full_precision(features):
-            law = OrdinalTarget.coerce(target, self.num_ranks)
             if self.hard_contrast:
                 clean = law.clean.float()
                 weights = clean if weights is None else weights * clean

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from dismix.graders.backbones import Backbone
-from dismix.graders.base import Grades, Stage
+from dismix.graders.base import Stage
 from dismix.graders.or_cnn import LevelsLoss
-from dismix.graders.pooled import PooledGrader, grades_from_levels
+from dismix.graders.pooled import PooledGrader
 from dismix.graders.registry import register_grader
 
 
@@ -51,7 +51,3 @@ class CoralGrader(PooledGrader):
         super().__init__(backbone, num_ranks, **hparams)
         self.head = CoralHead(backbone.out_dim, num_ranks)
         self.loss = LevelsLoss(num_ranks)
-
-    def grades(self, logits: Tensor) -> Grades:
-        """Return grades from logits (B, C-1)."""
-        return grades_from_levels(logits.sigmoid())

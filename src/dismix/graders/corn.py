@@ -11,14 +11,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dismix.graders.backbones import Backbone
-from dismix.graders.base import Grades, full_precision
-from dismix.graders.pooled import PooledGrader, grades_from_levels
+from dismix.graders.grades import Grades, grades_from_levels
+from dismix.graders.logits_loss import LogitsLoss
+from dismix.graders.pooled import PooledGrader
 from dismix.graders.registry import register_grader
 from dismix.labels import OrdinalTarget
 
 
-class CornLoss(nn.Module):
+class CornLoss(LogitsLoss):
     """CORN's loss on conditional logits, soft labels allowed.
+
+    The levels are the running product of the logits' sigmoid.
 
     Args:
         num_ranks: C.
@@ -30,22 +33,20 @@ class CornLoss(nn.Module):
         tensor(0.6931)
     """
 
-    def __init__(self, num_ranks: int) -> None:
-        super().__init__()
-        self.num_ranks = num_ranks
+    form = "C-1"
 
-    def forward(
-        self, logits: Tensor, target: Tensor | OrdinalTarget, weights: Tensor | None = None
-    ) -> Tensor:
-        """Return the loss of logits (B, C-1) against labels (B,), laws (B, C) or a target."""
-        passed = OrdinalTarget.coerce(target, self.num_ranks).levels
+    def compare(self, logits: Tensor, law: OrdinalTarget, weights: Tensor | None) -> Tensor:
+        """Return the loss of conditional logits (B, C-1)."""
+        passed = law.levels
         asked = torch.cat([torch.ones_like(passed[:, :1]), passed[:, :-1]], 1)
-        with full_precision(logits):
-            z = logits.float()
-            each = -passed * F.logsigmoid(z) - (asked - passed) * F.logsigmoid(-z)
-            if weights is not None:
-                each, asked = each * weights[:, None], asked * weights[:, None]
-            return each.sum() / asked.sum().clamp_min(1e-12)
+        each = -passed * F.logsigmoid(logits) - (asked - passed) * F.logsigmoid(-logits)
+        if weights is not None:
+            each, asked = each * weights[:, None], asked * weights[:, None]
+        return each.sum() / asked.sum().clamp_min(1e-12)
+
+    def read(self, logits: Tensor) -> Grades:
+        """Return the grades of conditional logits (B, C-1)."""
+        return grades_from_levels(F.logsigmoid(logits).cumsum(-1).exp())
 
 
 @register_grader("corn", "conditional questions: above k, given above k-1? (Shi 2023)")
@@ -56,7 +57,3 @@ class CornGrader(PooledGrader):
         super().__init__(backbone, num_ranks, **hparams)
         self.head = nn.Linear(backbone.out_dim, num_ranks - 1)
         self.loss = CornLoss(num_ranks)
-
-    def grades(self, logits: Tensor) -> Grades:
-        """Return grades from conditional logits (B, C-1)."""
-        return grades_from_levels(F.logsigmoid(logits).cumsum(-1).exp())

@@ -6,8 +6,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dismix.graders.backbones import Backbone
-from dismix.graders.base import Grades, full_precision, weighted_mean
-from dismix.graders.pooled import PooledGrader, entropy
+from dismix.graders.base import full_precision, weighted_mean
+from dismix.graders.logits_loss import LogitsLoss
+from dismix.graders.pooled import PooledGrader
 from dismix.graders.registry import register_grader
 from dismix.labels import OrdinalTarget
 
@@ -30,8 +31,8 @@ def soft_cross_entropy(logits: Tensor, probs: Tensor, weights: Tensor | None = N
         return weighted_mean(each, weights)
 
 
-class SoftCrossEntropyLoss(nn.Module):
-    """Cross-entropy for users with a loop of their own.
+class SoftCrossEntropyLoss(LogitsLoss):
+    """Cross-entropy of logits (B, C); their softmax are the probabilities.
 
     Args:
         num_ranks: C.
@@ -42,15 +43,8 @@ class SoftCrossEntropyLoss(nn.Module):
         tensor(1.0986)
     """
 
-    def __init__(self, num_ranks: int) -> None:
-        super().__init__()
-        self.num_ranks = num_ranks
-
-    def forward(
-        self, logits: Tensor, target: Tensor | OrdinalTarget, weights: Tensor | None = None
-    ) -> Tensor:
-        """Return the loss of logits (B, C) against labels (B,), laws (B, C) or a target."""
-        law = OrdinalTarget.coerce(target, self.num_ranks)
+    def compare(self, logits: Tensor, law: OrdinalTarget, weights: Tensor | None) -> Tensor:
+        """Return the cross-entropy of logits (B, C)."""
         return soft_cross_entropy(logits, law.probs, weights)
 
 
@@ -62,8 +56,3 @@ class CrossEntropyGrader(PooledGrader):
         super().__init__(backbone, num_ranks, **hparams)
         self.head = nn.Linear(backbone.out_dim, num_ranks)
         self.loss = SoftCrossEntropyLoss(num_ranks)
-
-    def grades(self, logits: Tensor) -> Grades:
-        """Return the softmax of logits (B, C)."""
-        probs = logits.softmax(-1)
-        return Grades.from_probabilities(probs, uncertainty=entropy(probs))

@@ -1,7 +1,9 @@
 """Where a place between ranks becomes a grade: cut points, fitted on validation.
 
-MWR and RnC place an image on the line of ranks. So do POE and GOL with ``decide="rank"``; they have
-a law over the ranks as well, and by default take its most probable one, which needs no fitting.
+MWR and RnC place an image on the line of ranks. So do POE and GOL, which have a law over the ranks
+as well; its most probable one, the mode, is a grade that needs no fitting. Which of the two decides
+for them is asked of the validation split too: cut points where they are surely better there on
+images that they were not fitted on, else the mode (`choose_cuts`).
 
 # paper: their authors' releases take the nearest rank, cutting half-way between two. But places
 # shrink towards the middle of the scale, since votes disagree and an image that may be 0 or 2
@@ -21,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Cuts = Literal["fitted", "nearest"]
-Decide = Literal["mode", "rank"]
+Decide = Literal["auto", "mode", "rank"]
 #: How methods decide that were saved before they had the choice.
 DECIDED_BEFORE: Decide = "rank"
 #: Fewer images than that say nothing; cuts stay half-way.
@@ -29,6 +31,12 @@ LEAST = 20
 RESAMPLES = 25
 #: What a rank of error costs, a wrong grade costing 1.
 COST_OF_A_RANK = 0.5
+#: Parts of the images that `choose_cuts` holds out in turn.
+PARTS = 5
+#: Standard errors by which cut points must be better than the mode to be taken. On held-out
+#: photographs the two differ by little, and a bare comparison was worse than the mode alone
+#: (`results/graders`).
+SURELY = 1.0
 
 
 def nearest_cuts(num_ranks: int) -> Tensor:
@@ -39,6 +47,17 @@ def nearest_cuts(num_ranks: int) -> Tensor:
         tensor([0.5000, 1.5000, 2.5000])
     """
     return torch.arange(num_ranks - 1) + 0.5
+
+
+def first_cuts(num_ranks: int, decide: Decide) -> Tensor:
+    """Return the cut points (C-1,) of a method before any are fitted; NaN: its mode decides.
+
+    Example:
+        >>> first_cuts(3, "auto"), first_cuts(3, "rank")
+        (tensor([nan, nan]), tensor([0.5000, 1.5000]))
+    """
+    near = nearest_cuts(num_ranks)
+    return torch.full_like(near, torch.nan) if decide == "auto" else near
 
 
 def decide(rank: Tensor, cuts: Tensor) -> Tensor:
@@ -71,6 +90,48 @@ def fit_cuts(rank: Tensor, grade: Tensor, num_ranks: int, seed: int = 0) -> Tens
         rows = rng.integers(len(places), size=len(places))
         found.append(best_cuts(places[rows], grades[rows], num_ranks))
     return torch.from_numpy(np.mean(found, axis=0)).float()
+
+
+def choose_cuts(rank: Tensor, mode: Tensor, grade: Tensor, num_ranks: int, seed: int = 0) -> Tensor:
+    """Return cut points (C-1,), or NaN where the mode is as good a grade.
+
+    Cut points are fitted on four fifths of the images and judged on the others, in turn, by what
+    a wrong grade costs (`best_cuts`). They are taken where they cost less than the mode by more
+    than a standard error of the difference, and then fitted on all images.
+
+    Args:
+        rank: (N,) places.
+        mode: (N,) most probable ranks.
+        grade: (N,) known grades.
+        num_ranks: C.
+        seed: Of the parts and of the resamples.
+
+    Example:
+        >>> grade = torch.arange(60) % 3
+        >>> choose_cuts(grade + 0.4, torch.ones(60).long(), grade, 3).round(decimals=1)
+        tensor([0.9000, 1.9000])
+        >>> choose_cuts(grade + 0.4, grade, grade, 3)
+        tensor([nan, nan])
+    """
+    near = first_cuts(num_ranks, "auto")
+    if len(rank) < LEAST:
+        return near
+    part = np.random.default_rng(seed).permutation(len(rank)) % PARTS
+    gain = torch.zeros(len(rank), dtype=torch.float64)
+    for number in range(PARTS):
+        held = torch.from_numpy(part == number).to(rank.device)
+        cuts = fit_cuts(rank[~held], grade[~held], num_ranks, seed)
+        found = decide(rank[held], cuts)
+        gain[held.cpu()] = (_cost(mode[held], grade[held]) - _cost(found, grade[held])).cpu()
+    if gain.mean() <= SURELY * gain.std() / len(gain) ** 0.5:
+        return near
+    return fit_cuts(rank, grade, num_ranks, seed)
+
+
+def _cost(label: Tensor, grade: Tensor) -> Tensor:
+    """Return what each decision (N,) costs."""
+    off = (label - grade).abs().double()
+    return (off > 0) + COST_OF_A_RANK * off
 
 
 def best_cuts(

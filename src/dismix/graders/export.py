@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from dismix import atomic
 from dismix.errors import DisMixError
+from dismix.graders.about import require_grader
 from dismix.graders.base import Grader
 
 Format = Literal["onnx", "torch"]
@@ -37,20 +38,25 @@ class _Exported(nn.Module):
         return grades.probabilities, grades.rank, grades.label
 
 
-def export_grader(grader: Grader, path: str | Path) -> float:
+def export_grader(
+    grader: Grader, path: str | Path, *, size: int | None = None, channels: int | None = None
+) -> float:
     """Write a grader as ``.onnx`` or ``.pt2`` (torch.export) and check the file.
 
     Args:
         grader: Trained, see `Grader.load`.
         path: File; its ending chooses the format.
+        size: H and W of the images that the file takes; None takes what ``grader.about`` says.
+        channels: Their channels, 1 or 3; None likewise.
 
     Returns:
         Largest difference between the file's output and the grader's, on random images.
 
     Raises:
-        DisMixError: The method cannot be exported, packages are missing, or outputs differ by
-            more than 1e-4.
+        DisMixError: The method cannot be exported, packages are missing, nobody knows the size of
+            the images, or outputs differ by more than 1e-4.
     """
+    require_grader(grader)
     path = Path(path)
     form = SUFFIXES.get(path.suffix.lower())
     if form is None:
@@ -64,6 +70,7 @@ def export_grader(grader: Grader, path: str | Path) -> float:
         )
     if form == "onnx":
         _require("onnx", "onnxscript", "onnxruntime")
+    shape = _shape(grader, size, channels)
     # A copy: the caller's grader stays where it is, and goes on learning.
     grader = copy.deepcopy(grader).to("cpu").eval()
     model = _Exported(grader)
@@ -72,7 +79,7 @@ def export_grader(grader: Grader, path: str | Path) -> float:
     with atomic.replacing(path) as temporary, warnings.catch_warnings():
         # torch's exporter warns about its own internals.
         warnings.simplefilter("ignore")
-        program = _traced(model, _images(grader, 2, seed=0), grader.name)
+        program = _traced(model, _images(2, shape, seed=0), grader.name)
         if form == "onnx":
             _write_onnx(program, temporary, grader.name)
         else:
@@ -81,7 +88,7 @@ def export_grader(grader: Grader, path: str | Path) -> float:
             torch.export.save(program, whole)
             temporary.write_bytes(whole.getbuffer())
         # Another batch size than the traced one, so that a fixed size would show.
-        images = _images(grader, 3, seed=1)
+        images = _images(3, shape, seed=1)
         gap = _difference(model, images, temporary, form)
         if not gap <= TOLERANCE:
             raise DisMixError(
@@ -92,11 +99,23 @@ def export_grader(grader: Grader, path: str | Path) -> float:
     return gap
 
 
-def _images(grader: Grader, count: int, seed: int) -> Tensor:
-    size = int(grader.about.get("size", 64))
-    channels = 1 if grader.about.get("grey") else 3
+def _shape(grader: Grader, size: int | None, channels: int | None) -> tuple[int, int, int]:
+    """Return (channels, size, size) of the images; a file made for others fails on them."""
+    about = grader.about
+    if channels is None and "grey" in about:
+        channels = 1 if about["grey"] else 3
+    size = about.get("size") if size is None else size
+    if size is None or channels is None:
+        raise DisMixError(
+            f"this grader does not know the {'size' if size is None else 'channels'} of its images",
+            cure="give size= and channels= (1 or 3), or set grader.about = about_images(...)",
+        )
+    return channels, int(size), int(size)
+
+
+def _images(count: int, shape: tuple[int, int, int], seed: int) -> Tensor:
     rng = torch.Generator().manual_seed(seed)
-    return torch.rand(count, channels, size, size, generator=rng) * 2 - 1
+    return torch.rand(count, *shape, generator=rng) * 2 - 1
 
 
 def _require(*packages: str) -> None:
@@ -111,7 +130,11 @@ def _traced(model: nn.Module, images: Tensor, name: str) -> Any:
     try:
         shapes = {"images": {0: torch.export.Dim("batch", min=1, max=4096)}}
         with torch.no_grad():
+            # First as it is: what the user can repair (no reference images, say) is then said so.
+            model(images)
             return torch.export.export(model, (images,), dynamic_shapes=shapes)
+    except DisMixError:
+        raise
     except Exception as error:  # torch raises many kinds; all mean that tracing failed.
         raise DisMixError(
             f"'{name}' cannot be traced ({str(error).strip().splitlines()[0]})",

@@ -41,9 +41,9 @@ class GOLConfig(GraderConfig):
             declare neighbouring grades equal.
         pairs_per_order: See `GOLLoss`.
         neighbours: Candidates for the number of neighbours, chosen among on validation.
-        decide: For the most probable rank ("mode"), or where the expected rank lies between cut
-            points ("rank"). # paper: the release rounds the expected rank; on held-out
-            photographs that hits less often (`results/graders`).
+        decide: For the most probable rank ("mode"), where the expected rank lies between cut
+            points ("rank"), or as is better on validation ("auto"). # paper: the release rounds
+            the expected rank; on held-out photographs that hits less often (`results/graders`).
     """
 
     dim: int = bounded(512, least=0)
@@ -52,7 +52,7 @@ class GOLConfig(GraderConfig):
     tau: float = bounded(0.0, least=0)
     pairs_per_order: int | None = bounded(32, least=1)
     neighbours: tuple[int, ...] = bounded((1, 3, 5, 7, 11, 15), least=1)
-    decide: Decide = "mode"
+    decide: Decide = "auto"
 
 
 _REFERENCE = Preset(
@@ -63,7 +63,7 @@ _REFERENCE = Preset(
 
 @register_grader(
     "gol", "neighbours on an ordered sphere", reference=_REFERENCE,
-    dismix=Preset(weight_decay=5e-4, hparams={"decide": "mode"}),
+    dismix=Preset(weight_decay=5e-4, hparams={"decide": "auto"}),
 )  # fmt: skip
 class GOL(Grader):
     """Unit embeddings; the law is the mean of the votes of the nearest training images."""
@@ -71,7 +71,7 @@ class GOL(Grader):
     config_type: ClassVar[type[GraderConfig]] = GOLConfig
     min_batch = 2
     uses_reference = True
-    by_rank_with = ("decide", "rank")
+    by_rank_with = ("decide", ("rank", "auto"))
 
     def __init__(self, backbone: Backbone, num_ranks: int, **hparams: Any) -> None:
         super().__init__(backbone, num_ranks, **hparams)

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dismix.graders.base import full_precision, weighted_mean
+from dismix.graders.inputs import law_of, require_shape
 from dismix.labels import OrdinalTarget
 
 # Below this many ranks apart, which of two images is the higher one is noise.
@@ -172,8 +173,9 @@ class GOLLoss(nn.Module):
             target: B targets.
             weights: (B,) or None.
         """
+        law = law_of(target, self.num_ranks, weights)
+        require_shape("embeddings", embeddings, {"B": len(law), "D": self.raw_points.shape[1]})
         with full_precision(embeddings):
-            law = OrdinalTarget.coerce(target, self.num_ranks)
             unit = F.normalize(embeddings.float(), dim=-1, eps=1e-8)
             pairs = make_pairs(law, self.points, self.tau, weights)
             order, metric = self.order(unit, pairs), self.metric(unit, pairs)

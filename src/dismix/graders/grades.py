@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dismix.graders.cut_points import decide
-from dismix.laws import majority_rank
+from dismix.laws import majority_rank, probs_from_levels
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Grades:
 
         Args:
             probabilities: (B, C).
-            cuts: (C-1,) where the expected rank goes over to the next grade; None decides for
-                the most probable one, and of equal ones for that nearest the expected rank:
-                laws made of a few neighbours' votes tie often.
+            cuts: (C-1,) where the expected rank goes over to the next grade; None, and NaN,
+                decide for the most probable one, and of equal ones for that nearest the
+                expected rank: laws made of a few neighbours' votes tie often.
             uncertainty: (B,) or None.
 
         Example:
@@ -51,8 +51,7 @@ class Grades:
             [1]
         """
         rank = expected_rank(probabilities)
-        label = majority_rank(probabilities) if cuts is None else decide(rank, cuts)
-        return cls(probabilities, rank, label, uncertainty)
+        return cls(probabilities, rank, decided(probabilities, rank, cuts), uncertainty)
 
     @staticmethod
     def cat(parts: Iterable["Grades"]) -> "Grades":
@@ -77,6 +76,15 @@ class Grades:
         return len(self.label)
 
 
+def decided(probabilities: Tensor, rank: Tensor, cuts: Tensor | None) -> Tensor:
+    """Return the decisions (B,) of laws (B, C) and places (B,), see `Grades.from_probabilities`."""
+    mode = majority_rank(probabilities)
+    if cuts is None:
+        return mode
+    # A choice of values, not of code: exported graders make it too.
+    return torch.where(cuts.isnan().any().to(rank.device), mode, decide(rank, cuts))
+
+
 def expected_rank(probabilities: Tensor) -> Tensor:
     """Return the mean rank (B,) of laws (B, C).
 
@@ -86,3 +94,36 @@ def expected_rank(probabilities: Tensor) -> Tensor:
     """
     ranks = torch.arange(probabilities.shape[-1], device=probabilities.device)
     return (probabilities.float() * ranks).sum(-1)
+
+
+def grades_from_levels(levels: Tensor) -> Grades:
+    """Return grades from P(rank > k), (B, C-1); the decision counts levels above one half.
+
+    Levels that are not monotone are replaced by their running minimum first.
+
+    Example:
+        >>> grades_from_levels(torch.tensor([[0.9, 0.6, 0.2]])).label.tolist()
+        [2]
+    """
+    levels = _running_minimum(levels)
+    probs = probs_from_levels(levels)
+    return Grades(probs, levels.sum(-1), (levels > 0.5).sum(-1), entropy(probs))
+
+
+def _running_minimum(levels: Tensor) -> Tensor:
+    """Do what `monotone_levels` does, in operations that ONNX has."""
+    columns = [levels.float()[:, 0]]
+    for k in range(1, levels.shape[1]):
+        columns.append(torch.minimum(columns[-1], levels.float()[:, k]))
+    return torch.stack(columns, 1)
+
+
+def entropy(probabilities: Tensor) -> Tensor:
+    """Return the entropy (B,) of laws (B, C), in nats.
+
+    Example:
+        >>> entropy(torch.tensor([[0.5, 0.5], [1.0, 0.0]]))
+        tensor([0.6931, 0.0000])
+    """
+    total: Tensor = torch.special.entr(probabilities).sum(-1)
+    return total

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from dismix.graders.base import full_precision, weighted_mean, without_ignored
+from dismix.graders.inputs import law_of, require_shape
 from dismix.labels import OrdinalTarget
 
 Scheme = Literal["arithmetic", "geometric"]
@@ -230,7 +231,8 @@ class MWRLoss(nn.Module):
             weights: (B,) or None, of the third images.
             generator: Of the draws, on the features' device.
         """
-        law = OrdinalTarget.coerce(target, self.num_ranks)
+        law = law_of(target, self.num_ranks, weights)
+        require_shape("features", features, {"B": len(law), "D": None})
         weights, features, law = without_ignored(weights, features, law)
         if len(law) == 0:
             return features.sum() * 0.0

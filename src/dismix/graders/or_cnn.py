@@ -10,16 +10,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dismix.graders.backbones import Backbone
-from dismix.graders.base import Grades, full_precision, weighted_mean
-from dismix.graders.pooled import PooledGrader, grades_from_levels
+from dismix.graders.base import weighted_mean
+from dismix.graders.grades import Grades, grades_from_levels
+from dismix.graders.logits_loss import LogitsLoss
+from dismix.graders.pooled import PooledGrader
 from dismix.graders.registry import register_grader
 from dismix.labels import OrdinalTarget
 
 
-class LevelsLoss(nn.Module):
+class LevelsLoss(LogitsLoss):
     """Binary cross-entropy of C-1 logits against the levels, summed over k, mean over images.
 
-    Used by OR-CNN and CORAL alike.
+    Used by OR-CNN and CORAL alike; the logits' sigmoid are the levels.
 
     Args:
         num_ranks: C.
@@ -30,18 +32,16 @@ class LevelsLoss(nn.Module):
         tensor(1.3863)
     """
 
-    def __init__(self, num_ranks: int) -> None:
-        super().__init__()
-        self.num_ranks = num_ranks
+    form = "C-1"
 
-    def forward(
-        self, logits: Tensor, target: Tensor | OrdinalTarget, weights: Tensor | None = None
-    ) -> Tensor:
-        """Return the loss of logits (B, C-1) against labels (B,), laws (B, C) or a target."""
-        levels = OrdinalTarget.coerce(target, self.num_ranks).levels
-        with full_precision(logits):
-            each = F.binary_cross_entropy_with_logits(logits.float(), levels, reduction="none")
-            return weighted_mean(each.sum(-1), weights)
+    def compare(self, logits: Tensor, law: OrdinalTarget, weights: Tensor | None) -> Tensor:
+        """Return the loss of logits (B, C-1)."""
+        each = F.binary_cross_entropy_with_logits(logits, law.levels, reduction="none")
+        return weighted_mean(each.sum(-1), weights)
+
+    def read(self, logits: Tensor) -> Grades:
+        """Return the grades of logits (B, C-1)."""
+        return grades_from_levels(logits.sigmoid())
 
 
 @register_grader("or-cnn", "independent yes-or-no questions: above rank k? (Niu 2016)")
@@ -52,7 +52,3 @@ class ORCNNGrader(PooledGrader):
         super().__init__(backbone, num_ranks, **hparams)
         self.head = nn.Linear(backbone.out_dim, num_ranks - 1)
         self.loss = LevelsLoss(num_ranks)
-
-    def grades(self, logits: Tensor) -> Grades:
-        """Return grades from logits (B, C-1)."""
-        return grades_from_levels(logits.sigmoid())

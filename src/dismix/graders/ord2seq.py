@@ -16,8 +16,8 @@ from dismix.errors import DisMixError
 from dismix.graders.backbones import Backbone
 from dismix.graders.base import Grader, GraderConfig, Grades, Stage
 from dismix.graders.choices import bounded
+from dismix.graders.grades import entropy
 from dismix.graders.ord2seq_tree import Ord2SeqLoss, Tree
-from dismix.graders.pooled import entropy
 from dismix.graders.registry import Preset, register_grader
 from dismix.labels import OrdinalTarget
 

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dismix.graders.base import full_precision, weighted_mean
+from dismix.graders.inputs import law_of, require_shape
 from dismix.labels import OrdinalTarget
 
 Groups = list[list[int]]
@@ -149,8 +150,10 @@ class Ord2SeqLoss(nn.Module):
             target: B targets.
             weights: (B,) or None.
         """
+        law = law_of(target, self.num_ranks, weights)
+        sizes = {"B": len(law), "L": self.tree.depth, "C": self.num_ranks}
+        require_shape("logits", logits, sizes)
         with full_precision(logits):
-            law = OrdinalTarget.coerce(target, self.num_ranks)
             wanted = self.tree.targets(law.probs).clamp(0.0, 1.0)
             each = F.binary_cross_entropy_with_logits(logits.float(), wanted, reduction="none")
             return weighted_mean(each.mean(2).sum(1), weights)

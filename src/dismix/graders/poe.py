@@ -36,9 +36,9 @@ class POEConfig(GraderConfig):
         margin: Of the triplets.
         min_gap: Least difference of label distances that makes a triplet, in ranks.
         dropout: On the features and on the draws.
-        decide: For the most probable rank ("mode"), or where the expected rank lies between cut
-            points ("rank"). # paper: the release rounds the expected rank; on held-out
-            photographs that hits less often (`results/graders`).
+        decide: For the most probable rank ("mode"), where the expected rank lies between cut
+            points ("rank"), or as is better on validation ("auto"). # paper: the release rounds
+            the expected rank; on held-out photographs that hits less often (`results/graders`).
     """
 
     dim: int = bounded(512, least=1)
@@ -49,7 +49,7 @@ class POEConfig(GraderConfig):
     margin: float = bounded(5.0, least=0)
     min_gap: float = bounded(0.5, least=0)
     dropout: float = bounded(0.5, least=0, below=1)
-    decide: Decide = "mode"
+    decide: Decide = "auto"
 
 
 _REFERENCE = Preset(
@@ -60,14 +60,14 @@ _REFERENCE = Preset(
 
 @register_grader(
     "poe", "probabilistic embeddings", reference=_REFERENCE,
-    dismix=Preset(hparams={"decide": "mode"}),
+    dismix=Preset(hparams={"decide": "auto"}),
 )  # fmt: skip
 class POE(Grader):
     """Features, a mean and a variance for each image, a linear layer on draws."""
 
     config_type: ClassVar[type[GraderConfig]] = POEConfig
     min_batch = 2
-    by_rank_with = ("decide", "rank")
+    by_rank_with = ("decide", ("rank", "auto"))
     noise: Tensor
 
     def __init__(self, backbone: Backbone, num_ranks: int, **hparams: Any) -> None:

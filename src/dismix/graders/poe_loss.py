@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from dismix.graders.base import full_precision, weighted_mean, without_ignored
 from dismix.graders.cross_entropy import soft_cross_entropy
+from dismix.graders.inputs import law_of, require_shape
 from dismix.labels import OrdinalTarget
 
 # exp(+-10) of a log-variance is far outside what training reaches and safe in float32.
@@ -157,9 +158,13 @@ class POELoss(nn.Module):
                 next one of the batch, so batches must be shuffled.
             weights: (B,) or None.
         """
+        law = law_of(target, self.num_ranks, weights)
+        sizes: dict[str, int | None] = {"B": len(law), "C": self.num_ranks}
+        require_shape("logits", logits, sizes if logits.ndim < 3 else {"T": None, **sizes})
+        for name, values in vars(gaussians).items():
+            require_shape(f"gaussians.{name}", values, {"B": len(law), "D": None})
         with full_precision(gaussians.mean):
             gaussians = gaussians.float()
-            law = OrdinalTarget.coerce(target, self.num_ranks)
             draws = logits if logits.ndim == 3 else logits.unsqueeze(0)
             task = soft_cross_entropy(
                 draws.flatten(0, 1),

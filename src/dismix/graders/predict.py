@@ -25,6 +25,7 @@ from dismix.data.sources.walking import images_below
 from dismix.data.store_settings import StoreSettings, load_image
 from dismix.data.transforms import equalize
 from dismix.errors import DisMixError
+from dismix.graders.about import require_about
 from dismix.graders.base import Grader
 from dismix.graders.evaluation import grade_batch
 from dismix.graders.report import same_ranks
@@ -172,7 +173,8 @@ def predict_files(
         batch_size: Images graded at once.
         progress: Called after each batch.
     """
-    return _graded(grader, expand_paths(paths), batch_size, progress)
+    about = require_about(grader)
+    return _graded(grader, about, expand_paths(paths), batch_size, progress)
 
 
 def predict_manifest(
@@ -192,24 +194,25 @@ def predict_manifest(
         batch_size: Images graded at once.
         progress: Called after each batch.
     """
+    about = require_about(grader)
     rows = manifest if split is None else manifest.split(split)
     if len(rows) == 0:
         raise DisMixError(
             f"has no images in split '{split}'", file=manifest.path, cure="leave --split out"
         )
-    if grader.about:
-        same_ranks(grader.about["ranks"], manifest)
+    same_ranks(about["ranks"], manifest)
     target = rows.target()
     said = zip(rows.table["split"], target.hard.tolist(), target.rank.tolist(), strict=True)
     known = [Known(*one) for one in said]
     return _graded(
-        grader, rows.image_paths, batch_size, progress,
+        grader, about, rows.image_paths, batch_size, progress,
         names=rows.table["image"].tolist(), known=known,
     )  # fmt: skip
 
 
 def _graded(
     grader: Grader,
+    about: dict[str, Any],
     files: Sequence[Path],
     batch_size: int,
     progress: Progress | None,
@@ -217,12 +220,6 @@ def _graded(
     names: Sequence[str] | None = None,
     known: Sequence[Known] | None = None,
 ) -> Predictions:
-    about = grader.about
-    if not about:
-        raise DisMixError(
-            "this grader does not know how its images were read",
-            cure="load a trained one with Grader.load, or give tensors to predict",
-        )
     if note := other_kind_note(files, grey=about["grey"], bits=about["bits"]):
         warnings.warn(note, stacklevel=3)
     found: list[Prediction] = []

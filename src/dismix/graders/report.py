@@ -18,6 +18,7 @@ from dismix.generator.images import load_split
 from dismix.generator.reading import FIELDS
 from dismix.generator.run_file import manifest_of, name_of
 from dismix.generator.trained_on import read_trained_on, seen_note
+from dismix.graders.about import require_about
 from dismix.graders.card import CARD, DATA, read_parts, write_card
 from dismix.graders.evaluation import evaluate
 from dismix.graders.metrics import SCALARS, metric_text
@@ -72,15 +73,16 @@ def evaluate_run(
     found = []
     for model in models:
         grader = load_grader(model, device)
-        same_ranks(grader.about["ranks"], data, tell=model == models[0])
-        read = as_trained(grader.about, data, tell=model == models[0])
+        about = require_about(grader)
+        same_ranks(about["ranks"], data, tell=model == models[0])
+        read = as_trained(about, data, tell=model == models[0])
         images = load_split(
-            read, split, grader.about["size"], device=device, cache=cache, progress=progress
+            read, split, about["size"], device=device, cache=cache, progress=progress
         )
         if model == models[0]:
             # By now decoding has read the images.
             _warn_of_seen(models, data, split, cache)
-            _warn_of_other_kind(grader.about, data.split(split))
+            _warn_of_other_kind(about, data.split(split))
         metrics = evaluate(grader, images)
         found.append(metrics)
         content = {"manifest": str(path), "split": split, "metrics": metrics}

@@ -55,7 +55,7 @@ class RnC(Grader):
 
     config_type: ClassVar[type[GraderConfig]] = RnCConfig
     min_batch = 2
-    by_rank_with = ("head", "regression")
+    by_rank_with = ("head", ("regression",))
 
     def __init__(self, backbone: Backbone, num_ranks: int, **hparams: Any) -> None:
         super().__init__(backbone, num_ranks, **hparams)

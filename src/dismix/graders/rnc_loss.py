@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from dismix.graders.base import full_precision, weighted_mean, without_ignored
+from dismix.graders.inputs import law_of, require_shape
 from dismix.labels import OrdinalTarget
 
 # Distances of vote shares are ratios of small integers: equal, or farther apart than this.
@@ -50,9 +51,10 @@ class RnCLoss(nn.Module):
             target: n targets, see :meth:`OrdinalTarget.expand` for views.
             weights: (n,) or None.
         """
+        law = law_of(target, self.num_ranks, weights)
+        require_shape("features", features, {"n": len(law), "D": None})
         with full_precision(features):
-            features, law = features.float(), OrdinalTarget.coerce(target, self.num_ranks)
-            weights, features, law = without_ignored(weights, features, law)
+            weights, features, law = without_ignored(weights, features.float(), law)
             if len(features) < 2:
                 return features.sum() * 0.0
             distance = law.distance()

@@ -14,6 +14,8 @@ from torch import Tensor
 from dismix import atomic
 from dismix.errors import DisMixError
 from dismix.generator.reading import reading_of
+from dismix.graders.about import about_images, require_grader
+from dismix.graders.backbones import Backbone, is_known
 from dismix.graders.base import Grader
 from dismix.graders.cut_points import DECIDED_BEFORE, nearest_cuts
 from dismix.graders.registry import GRADERS, create_grader
@@ -62,7 +64,7 @@ def about_grader(
         made: From `dismix.provenance.provenance`.
     """
     return {
-        "ranks": [*data.meta.ranks], "size": settings.size, **reading_of(data.meta),
+        **about_images(data.meta.ranks, settings.size, **reading_of(data.meta)),
         "source": data.meta.source, "seed": seed, "mix": mix, "provenance": {**made},
     }  # fmt: skip
 
@@ -83,10 +85,15 @@ def save_grader(grader: Grader, path: str | Path, state: dict[str, Tensor] | Non
     """Write a grader atomically.
 
     Args:
-        grader: Made by `create_grader`.
+        grader: Made by `create_grader`. To grade files later it must know how they are read:
+            ``grader.about = about_images(...)``.
         path: File, or the folder to put ``model.safetensors`` into.
         state: From an earlier `plain_state`; the present one when None.
+
+    Raises:
+        DisMixError: What was written could not be loaded again.
     """
+    _require_saveable(grader)
     path = Path(path)
     if path.suffix != ".safetensors":
         path = path / MODEL
@@ -95,16 +102,37 @@ def save_grader(grader: Grader, path: str | Path, state: dict[str, Tensor] | Non
         save_file(tensors, temporary, {"grader": json.dumps(describe(grader))})
 
 
-def load_grader(path: str | Path, device: torch.device | str = "cpu") -> Grader:
+def _require_saveable(grader: Grader) -> None:
+    """Raise for a grader that its file would not bring back."""
+    require_grader(grader)
+    if grader.name not in GRADERS:
+        raise DisMixError(
+            f"a {type(grader).__name__} without a method's name could not be loaded again",
+            cure="make graders with create_grader",
+        )
+    ranks = grader.about.get("ranks", range(grader.num_ranks))
+    if len(ranks) != grader.num_ranks:
+        raise DisMixError(
+            f"about names {len(ranks)} ranks, the grader has {grader.num_ranks}",
+            cure="name every rank once, low to high",
+        )
+
+
+def load_grader(
+    path: str | Path, device: torch.device | str = "cpu", *, backbone: Backbone | None = None
+) -> Grader:
     """Read what `save_grader` wrote, in evaluation mode.
 
     Args:
         path: The file, or its folder.
         device: Where to put it.
+        backbone: What the grader was made with, where that is none that `create_backbone` makes;
+            its weights are overwritten.
 
     Raises:
-        DisMixError: No such file, or not a grader's.
+        DisMixError: No such file, not a grader's, or no such device.
     """
+    _require_device(device)
     folder = Path(path)
     path = folder / MODEL if folder.is_dir() else folder
     if not path.is_file() and (seeds := sorted(folder.glob(f"seed_*/{MODEL}"))):
@@ -128,9 +156,15 @@ def load_grader(path: str | Path, device: torch.device | str = "cpu") -> Grader:
     }
     if hasattr(GRADERS[notes["method"]].make.config_type, "decide"):
         hparams = {"decide": DECIDED_BEFORE} | hparams
+    if backbone is None and not is_known(notes["backbone"]):
+        raise DisMixError(
+            f"was made with a backbone '{notes['backbone']}', which is not known here",
+            file=path,
+            cure="if it is your own, give it in Python: Grader.load(path, backbone=...)",
+        )
     grader = create_grader(
         notes["method"],
-        backbone=notes["backbone"],
+        backbone=backbone or notes["backbone"],
         weights=None,
         num_ranks=notes["num_ranks"],
         **hparams,
@@ -138,6 +172,16 @@ def load_grader(path: str | Path, device: torch.device | str = "cpu") -> Grader:
     put_state(grader, tensors, path)
     grader.about = notes["about"]
     return grader.to(device).eval()
+
+
+def _require_device(device: torch.device | str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise DisMixError(
+            f"there is no device '{device}' here",
+            cure='give "cpu", or leave it out; `dismix doctor` lists what there is',
+        ) from None
 
 
 def put_state(grader: Grader, tensors: dict[str, Tensor], file: Path | None = None) -> None:
@@ -159,5 +203,6 @@ def put_state(grader: Grader, tensors: dict[str, Tensor], file: Path | None = No
         raise DisMixError(
             f"holds weights of another grader ({str(error).splitlines()[-1].strip()})",
             file=file,
-            cure="use the version of DisMix that wrote it, or train again",
+            cure="use the version of DisMix that wrote it, give backbone= if it had one of your"
+            " own, or train again",
         ) from error

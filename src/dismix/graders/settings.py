@@ -43,8 +43,8 @@ class TrainSettings:
         select: Rules that choose the checkpoint, see `dismix.graders.selection`; the
             first one's is the model, those of others are kept beside it.
         cuts: Where the expected rank goes over to the next grade, for methods that decide by it
-            (MWR, RnC, and POE and GOL with ``decide="rank"``): "fitted" on validation, or
-            "nearest" as their authors do. None for the others.
+            or may do so (MWR, RnC, POE, GOL): "fitted" on validation, or "nearest" as their
+            authors do. None for the others.
         average: Averaged weights look back over this share of a stage's steps.
         validate_every: Epochs between validations; also after the last one.
         augment: Flips and rotations, before mixing; after it where a stage has several views,
@@ -86,7 +86,7 @@ class TrainSettings:
         check_rules(self.select)
         check_settings(self)
         if self.cuts is not None:
-            _require_by_rank(self.method, self.hparams)
+            _require_by_rank(self.method, self.hparams, self.cuts)
         if not any(self.mixes(epoch) for epoch in range(self.epochs)):
             raise DisMixError(
                 f"no epoch of {self.epochs} lies between {self.mix_from:g} and {self.mix_until:g}",
@@ -167,27 +167,30 @@ def _cuts(
 ) -> dict[str, Cuts]:
     """Return where grades are cut, for what decides so; it is refused where nothing would be."""
     if "cuts" in values:
-        _require_by_rank(method, hparams)
         # "none" are fitted, then.
-        return {"cuts": values["cuts"] or "nearest"}
+        cuts: Cuts = values["cuts"] or "nearest"
+        _require_by_rank(method, hparams, cuts)
+        return {"cuts": cuts}
     make = GRADERS[method].make
     if make.decides_by_rank(make_config(make.config_type, hparams)):
         return {"cuts": "nearest" if preset == "reference" else "fitted"}
     return {}
 
 
-def _require_by_rank(method: str, hparams: Mapping[str, Any]) -> None:
-    """Raise where cut points would change nothing."""
+def _require_by_rank(method: str, hparams: Mapping[str, Any], cuts: Cuts) -> None:
+    """Raise where cut points would change nothing, or are not what was asked for."""
     make = GRADERS[method].make
     config = make_config(make.config_type, hparams)
-    if make.decides_by_rank(config):
+    fits = cuts == "nearest" and getattr(config, "decide", "rank") == "auto"
+    if make.decides_by_rank(config) and not fits:
         return
     who, cure = f"'{method}'", "leave it out"
     if make.by_rank_with is not None:
-        name, value = make.by_rank_with
+        name, values = make.by_rank_with
         who = f"{who} with {name}={getattr(config, name)}"
-        cure = f"{cure}, or set {name}={value}"
-    raise DisMixError(f"{who} decides for the most probable rank", column="cuts", cure=cure)
+        cure = f"{cure}, or set {name}={values[0]}"
+    does = "fits its cut points" if fits else "decides for the most probable rank"
+    raise DisMixError(f"{who} {does}", column="cuts", cure=cure)
 
 
 def usual_batch(images: int) -> int:

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from dismix.graders.backbones import Backbone
-from dismix.graders.base import GraderConfig, Grades
+from dismix.graders.base import GraderConfig
 from dismix.graders.choices import bounded
 from dismix.graders.cross_entropy import soft_cross_entropy
-from dismix.graders.pooled import PooledConfig, PooledGrader, entropy
+from dismix.graders.logits_loss import LogitsLoss
+from dismix.graders.pooled import PooledConfig, PooledGrader
 from dismix.graders.registry import register_grader
 from dismix.labels import OrdinalTarget
 
@@ -32,8 +33,8 @@ def sord_matrix(num_ranks: int, alpha: float = 2.0, metric: Metric = "squared") 
     return torch.softmax(-alpha * (gaps.square() if metric == "squared" else gaps), -1)
 
 
-class SordLoss(nn.Module):
-    """Cross-entropy against blurred labels.
+class SordLoss(LogitsLoss):
+    """Cross-entropy of logits (B, C) against blurred labels.
 
     Args:
         num_ranks: C.
@@ -48,17 +49,13 @@ class SordLoss(nn.Module):
     blur: Tensor
 
     def __init__(self, num_ranks: int, alpha: float = 2.0, metric: Metric = "squared") -> None:
-        super().__init__()
-        self.num_ranks = num_ranks
+        super().__init__(num_ranks)
         self.register_buffer("blur", sord_matrix(num_ranks, alpha, metric), persistent=False)
 
-    def forward(
-        self, logits: Tensor, target: Tensor | OrdinalTarget, weights: Tensor | None = None
-    ) -> Tensor:
-        """Return the loss of logits (B, C) against labels (B,), laws (B, C) or a target."""
-        law = OrdinalTarget.coerce(target, self.num_ranks).probs
-        # Not a matrix product: autocast would round labels.
-        blurred = (law.unsqueeze(-1) * self.blur.to(law)).sum(1)
+    def compare(self, logits: Tensor, law: OrdinalTarget, weights: Tensor | None) -> Tensor:
+        """Return the cross-entropy of logits (B, C) against the blurred law."""
+        # Not a matrix product: GPUs may round the factors of one.
+        blurred = (law.probs.unsqueeze(-1) * self.blur.to(law.probs)).sum(1)
         return soft_cross_entropy(logits, blurred, weights)
 
 
@@ -85,8 +82,3 @@ class SordGrader(PooledGrader):
         super().__init__(backbone, num_ranks, **hparams)
         self.head = nn.Linear(backbone.out_dim, num_ranks)
         self.loss = SordLoss(num_ranks, self.config.alpha, self.config.metric)
-
-    def grades(self, logits: Tensor) -> Grades:
-        """Return the softmax of logits (B, C)."""
-        probs = logits.softmax(-1)
-        return Grades.from_probabilities(probs, uncertainty=entropy(probs))

@@ -156,7 +156,7 @@ def _judge_chosen(
         grader = load_grader(run / name, device)
         metrics = evaluate(grader, splits["val"])
         rules[rule] = {"file": name, "epoch": grader.about["epoch"], "validation": metrics}
-        if grader.by_rank:
+        if grader.by_rank and not grader.cuts.isnan().any():
             rules[rule]["cuts"] = grader.cuts.tolist()
     first = settings.select[0]
     return {"select": first, **rules[first], "rules": rules}

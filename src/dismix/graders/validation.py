@@ -8,11 +8,13 @@ from torch import Tensor
 from dismix.generator.images import SplitImages
 from dismix.graders.averaging import AveragedState
 from dismix.graders.base import Grader
-from dismix.graders.cut_points import decide, fit_cuts
+from dismix.graders.cut_points import choose_cuts, fit_cuts
 from dismix.graders.evaluation import fit_reference, grade_split, score
+from dismix.graders.grades import Grades, decided
 from dismix.graders.saving import plain_state
 from dismix.graders.selection import Selector
 from dismix.graders.state import Training
+from dismix.laws import majority_rank
 
 
 def validate(
@@ -43,9 +45,9 @@ def _judge(
     fit_reference(grader, train, val, weights=training.sample_weights)
     grades = grade_split(grader, val)
     if training.settings.cuts == "fitted" and grader.by_rank:
-        cuts = fit_cuts(grades.rank, val.target.hard, grader.num_ranks)
-        grader.cuts.copy_(cuts)
-        grades = replace(grades, label=decide(grades.rank, cuts))
+        grader.cuts.copy_(_cuts(grader, grades, val.target.hard))
+        label = decided(grades.probabilities, grades.rank, grader.cuts.to(grades.rank.device))
+        grades = replace(grades, label=label)
     metrics = score(grades, val)
     better = [rule for rule, s in rules.items() if s.update(metrics, training.epoch)]
     if better:
@@ -53,6 +55,14 @@ def _judge(
         state = _snapshot(grader)
         training.best |= dict.fromkeys(better, state)
     return metrics
+
+
+def _cuts(grader: Grader, grades: Grades, known: Tensor) -> Tensor:
+    """Return the cut points that suit images of known grades (N,), NaN where the mode does."""
+    if getattr(grader.config, "decide", "rank") == "auto":
+        mode = majority_rank(grades.probabilities)
+        return choose_cuts(grades.rank, mode, known, grader.num_ranks)
+    return fit_cuts(grades.rank, known, grader.num_ranks)
 
 
 def _snapshot(grader: Grader) -> dict[str, Tensor]:

@@ -2,16 +2,50 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
+
+
+def require_weights(weights: Tensor | None, count: int) -> None:
+    """Raise for weights that are not one number an image, or below 0.
+
+    Args:
+        weights: Of the images, or None.
+        count: B.
+
+    Example:
+        >>> require_weights(torch.ones(8, 1), 8)
+        Traceback (most recent call last):
+        dismix.errors.DisMixError: weights must be (B,), not negative, got (8, 1); here that is (8,)
+    """
+    if weights is None:
+        return
+    must = "weights must be (B,), not negative"
+    if not isinstance(weights, Tensor):
+        raise DisMixError(
+            f"{must}, got a {type(weights).__name__}", cure="give torch.as_tensor(weights)"
+        )
+    if tuple(weights.shape) != (count,):
+        raise DisMixError(f"{must}, got {tuple(weights.shape)}", cure=f"here that is ({count},)")
+    # A GPU would have to wait for the answer, and a compiled step would break at it.
+    if weights.device.type != "cpu" or torch.compiler.is_compiling():
+        return
+    wrong = ~((weights >= 0) & weights.isfinite())
+    if bool(wrong.any()):
+        row = int(wrong.int().argmax())
+        raise DisMixError(
+            f"{must}, got {float(weights[row]):g} for image {row}",
+            cure="give 0 to images that shall not count",
+        )
 
 
 def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
     """Return the weighted mean of values (...); all-zero weights give a connected zero.
 
     Example:
-        >>> import torch
         >>> weighted_mean(torch.tensor([1.0, 4.0]), torch.tensor([2.0, 1.0]))
         tensor(2.)
     """
@@ -27,7 +61,6 @@ def without_ignored(weights: Tensor | None, *parts: Any) -> tuple[Any, ...]:
     weight 0 would still teach its label.
 
     Example:
-        >>> import torch
         >>> without_ignored(torch.tensor([1.0, 0.0]), torch.tensor([7, 8]))
         (tensor([1.]), tensor([7]))
     """
@@ -48,7 +81,6 @@ def combine_weights(
         per_sample: (B,) or None.
 
     Example:
-        >>> import torch
         >>> target = OrdinalTarget.from_rank([0.0, 0.5], num_ranks=2)
         >>> combine_weights(target, per_rank=torch.tensor([1.0, 3.0]))
         tensor([1., 2.])

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
+from torch.utils.data import get_worker_info
 
 from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
@@ -40,6 +41,25 @@ class ModelAccess:
     def shown(self, target: OrdinalTarget) -> Tensor | OrdinalTarget:
         """Return targets in the form in which the caller gave them."""
         return target if self.as_target else target.probs
+
+    def needed_model(self, method: str, purpose: str, cure: str = "") -> nn.Module:
+        """Return the model, or say that there is none here.
+
+        Args:
+            method: Name of the mixer, for the message.
+            purpose: What the model is needed for.
+            cure: What else may be given instead, if anything.
+        """
+        if self.model is not None and get_worker_info() is None:
+            return self.model
+        found = "got none"
+        if get_worker_info() is not None:
+            # A copy: a hook in it is never met, and its weights are those of the worker's start.
+            found = "a data loader's worker has none that learns"
+        raise DisMixError(
+            f"{method} needs a model {purpose}, and {found}",
+            cure=f"call mix(images, targets, model=model) in the training loop{cure}",
+        )
 
     def overridden(
         self,

@@ -9,6 +9,7 @@ from torch import Tensor
 from dismix.errors import DisMixError
 from dismix.labels import OrdinalTarget
 from dismix.mixing.base import Mixer, Targets
+from dismix.mixing.hooks import HiddenMixer
 from dismix.mixing.streams import process_number
 
 
@@ -16,10 +17,18 @@ class Collate:
     """Collate samples and mix the batch, in the main process or in a worker.
 
     Each worker of each epoch of each process gets a stream of its own: copies of one mixer
-    would otherwise draw the same mixes in all of them.
+    would otherwise draw the same mixes in all of them. It comes from the mixer's own, so that
+    runs of other seeds mix otherwise here too.
     """
 
     def __init__(self, mix: Mixer, collate: Callable[[list[Any]], Any], seed: int) -> None:
+        if isinstance(mix, HiddenMixer):
+            # A worker's hook is in a copy of the model. Also without workers some loaders fetch
+            # ahead, as accelerate's does: another batch's pass would meet the hook.
+            raise DisMixError(
+                f"{mix.method} mixes inside the model, which a data loader does not call",
+                cure="call mix(images, targets, model=model) in the training loop",
+            )
         self.mix, self.collate, self.seed = mix, collate, seed
         self._worker: int | None = None
         self._process = 0
@@ -30,8 +39,9 @@ class Collate:
         if worker is not None and worker.seed != self._worker:
             self._worker = worker.seed
             process = process_number() or self._process
+            own = int(torch.randint(2**62, (), generator=self.mix.generator))
             # The first process without its number: as in a training of one.
-            self.mix.reseed(self.seed, worker.seed, *([process] if process else []))
+            self.mix.reseed(own, self.seed, worker.seed, *([process] if process else []))
         images, targets, *rest = _parts(self.collate(samples))
         return (*self.mix(images, targets), *rest)
 
@@ -59,9 +69,14 @@ def as_collate(
     """Return a ``collate_fn`` whose batches are already mixed.
 
     Args:
-        mix: Any mixer that needs no model (or has a ``saliency_fn``).
+        mix: Any mixer but those of hidden layers, whose call belongs right before the model's. One
+            that needs a model must have been given it, and is refused in a worker, where the
+            weights would stay as they were; with a ``saliency_fn`` it needs none.
         collate: Makes (images, targets, ...) of samples; torch's default when left out.
-        seed: Of the streams of data loader workers, together with the loader's own seed.
+        seed: Of the streams of data loader workers, together with the mixer's and the loader's.
+
+    Workers have copies of the mixer as it is when they start: ``mix.eval()`` takes effect in the
+    next epoch, and with ``persistent_workers`` only in a new loader.
 
     Example:
         >>> from dismix.mixing.registry import create_mixer

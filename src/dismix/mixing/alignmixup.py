@@ -75,7 +75,7 @@ def _log_plan(
     a, b = first.float().transpose(1, 2), second.float().transpose(1, 2)
     cost = torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist") ** 2
     count = cost.shape[1]
-    log_mass = -torch.log(torch.tensor(float(count), device=cost.device))
+    log_mass = -torch.log(cost.new_tensor(float(count)))
     u = cost.new_zeros(cost.shape[:2])
     v = torch.zeros_like(u)
     for round_ in range(max_iter):
@@ -151,16 +151,16 @@ class AlignMixup(HiddenMixer):
 
     def draw_more(self, images: Tensor, draws: Draws) -> Draws:
         """Draw where to mix and what to move."""
-        at_input = bool(torch.rand(1, generator=self.generator) < self.p_input)
-        toss = torch.rand(len(draws), generator=self.generator) < 0.5
-        return AlignDraws(**vars(draws), at_input=at_input, move_partner=toss)
+        at_input = bool(torch.rand(1, dtype=torch.float32, generator=self.generator) < self.p_input)
+        toss = torch.rand(len(draws), dtype=torch.float32, generator=self.generator)
+        return AlignDraws(**vars(draws), at_input=at_input, move_partner=toss < 0.5)
 
     def blend(
         self, images: Tensor, target: OrdinalTarget, draws: Draws, access: ModelAccess
     ) -> Blend:
         """Mix the images, or arm the layer."""
         assert isinstance(draws, AlignDraws)
-        model = self.needed_model(access.model)
+        model = self.needed_model(access)
         rows = onto(draws.rows, images.device)
         if draws.at_input:
             return Blend(mix_features(images, draws)[rows], draws.lam)

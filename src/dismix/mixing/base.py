@@ -210,10 +210,11 @@ class Mixer(OwnStream, ABC):
         if self.needs_partner and batch < 2:
             return torch.zeros(0, dtype=torch.long)
         if self.p_mode == "batch":
-            hit = torch.rand(1, generator=self.generator) < self.p
+            hit = torch.rand(1, dtype=torch.float32, generator=self.generator) < self.p
             return torch.arange(batch if bool(hit) else 0)
         # As even a count as can be, p for every image: steps of equal cost and shape.
-        count = int(self.p * batch + float(torch.rand(1, generator=self.generator)))
+        toss = float(torch.rand(1, dtype=torch.float32, generator=self.generator))
+        count = int(self.p * batch + toss)
         return torch.randperm(batch, generator=self.generator)[:count].sort().values
 
     def draw_partners(self, target: OrdinalTarget, rows: Tensor) -> Partners:

@@ -27,6 +27,7 @@ from dismix.mixing.base import Draws, Mixer, ModelAccess
 from dismix.mixing.comix_solver import CoMixProblem, CoMixSolver, CoMixWeights
 from dismix.mixing.info import Mixed, MixInfo
 from dismix.mixing.saliency import find_saliency, unit_sum
+from dismix.mixing.uncompiled import uncompiled
 from dismix.mixing.weights import weights_of
 from dismix.transfer import onto
 
@@ -101,13 +102,15 @@ class CoMixup(Mixer):
         count = -(-len(needed) // self.part) if len(rows) else 0
         parts = self._partition(len(needed), count)
         size = parts.shape[1] if count else 0
-        start = torch.rand(count, size, self.blocks**2, generator=self.generator)
+        cells = count, size, self.blocks**2
+        start = torch.rand(cells, dtype=torch.float32, generator=self.generator)
         shape = torch.full((count, size), self.alpha, dtype=torch.float64)
         shares = torch._standard_gamma(shape, generator=self.generator).clamp_min(1e-30)
         shares = shares.masked_fill(parts < 0, 1e-30)
         shares = shares / shares.sum(1, keepdim=True)
         nothing = torch.zeros(len(rows), dtype=torch.bool)
-        return CoDraws(rows, rows, torch.ones(len(rows)), nothing, parts, needed, start, shares)
+        lam = torch.ones(len(rows), dtype=torch.float32)
+        return CoDraws(rows, rows, lam, nothing, parts, needed, start, shares)
 
     def _partition(self, sources: int, count: int) -> Tensor:
         """Divide sources at random into partitions of nearly equal size."""
@@ -132,6 +135,7 @@ class CoMixup(Mixer):
         fresh, weights, mask = self.assemble(images[needed], cells[: len(draws)])
         return self._result(images, target, draws, fresh, weights, mask, found.clean_loss)
 
+    @uncompiled
     def solve(self, maps: Tensor, draws: CoDraws) -> Tensor:
         """Return the two sources (S, N, 2) of each block, positions within ``needed``."""
         saliency = unit_sum(F.adaptive_avg_pool2d(maps.unsqueeze(1), self.blocks)).flatten(1)
@@ -155,7 +159,7 @@ class CoMixup(Mixer):
         own = (cells == torch.arange(outputs)[:, None, None]).float().mean(2)
         own = onto(own, images.device)
         fresh = torch.zeros_like(images[:outputs])
-        mask = torch.ones(outputs, 1, height, width, device=images.device)
+        mask = own.new_ones(outputs, 1, height, width)
         for cell in range(side * side):
             top, left = cell // side * tall, cell % side * wide
             where = (..., slice(top, top + tall), slice(left, left + wide))
@@ -176,7 +180,7 @@ class CoMixup(Mixer):
         clean_loss: Tensor | None,
     ) -> Mixed:
         batch, device = len(images), images.device
-        weights = torch.eye(batch)
+        weights = torch.eye(batch, dtype=shares.dtype)
         weights[draws.rows] = 0.0
         weights[draws.rows[:, None], draws.needed] = shares
         others = weights.clone().fill_diagonal_(-1.0)
@@ -188,7 +192,7 @@ class CoMixup(Mixer):
         # Not a matrix product: autocast would round labels to bfloat16.
         probs = (weights.unsqueeze(2) * target.probs).sum(1)
         out = OrdinalTarget(probs, target.clean & ~mixed)
-        mask = torch.ones(batch, 1, *images.shape[-2:], device=device).index_copy(0, rows, own)
+        mask = own.new_ones(batch, *own.shape[1:]).index_copy(0, rows, own)
         info = MixInfo(
             self.method, weights.diagonal().clone(), index, mixed, target, out, mask, weights,
             torch.zeros_like(mixed), clean_loss,
@@ -246,7 +250,7 @@ def cell_shares(cells: Tensor, sources: int, side: int, size: tuple[int, int]) -
         edges = (torch.arange(side + 1) * block).clamp_max(length)
         extent.append(edges.diff().float() / length)
     area = (extent[0][:, None] * extent[1]).flatten()
-    shares = torch.zeros(len(cells), sources)
+    shares = area.new_zeros(len(cells), sources)
     for half in cells.unbind(-1):
         shares.scatter_add_(1, half, (area / 2).expand(len(cells), -1))
     return shares

@@ -63,7 +63,7 @@ def seam_masks(layout: Tensor, height: int, width: int, seam: int) -> Tensor:
     """
 
     def ramp(length: int) -> Tensor:
-        pixel = torch.arange(length, device=layout.device) + 0.5
+        pixel = torch.arange(length, dtype=torch.float32, device=layout.device) + 0.5
         return (0.5 - (pixel - length / 2) / max(min(seam, length), 1e-6)).clamp(0, 1)
 
     across, down = ramp(width).view(1, 1, 1, -1), ramp(height).view(1, 1, -1, 1)
@@ -146,7 +146,7 @@ class DiffuseMix(RowMixer):
 
     def draw_lam(self, count: int) -> Tensor:
         """Return ones (M,): the label stays the image's own."""
-        return torch.ones(count)
+        return torch.ones(count, dtype=torch.float32)
 
     def blend(
         self, images: Tensor, target: OrdinalTarget, draws: Draws, access: ModelAccess

@@ -23,6 +23,7 @@ from torch import Tensor
 from dismix.data.transforms import augment, draw_augment, to_unit
 from dismix.errors import DisMixError
 from dismix.generator.judge import Judge
+from dismix.given_numbers import given_numbers
 from dismix.labels import OrdinalTarget
 from dismix.mixing.agreement import load_agreement, reads_mixes
 from dismix.mixing.base import Draws, ModelAccess, Targets
@@ -220,12 +221,7 @@ class DisMix(PooledMixer):
             **options: ``return_info`` and what other mixers take.
         """
         if rows is not None:
-            rows = torch.as_tensor(rows)
-            if rows.shape != (len(images),):
-                raise DisMixError(
-                    f"rows must be ({len(images)},), got {tuple(rows.shape)}",
-                    cure="give the position of each image in the training split",
-                )
+            rows = _checked_rows(given_numbers(rows, "rows"), len(images))
             # The pool brings its own anchors: asking a GPU for rows would make it wait.
             rows = None if self.pool_size else rows.cpu().long()
         if rows is not None:
@@ -254,11 +250,13 @@ class DisMix(PooledMixer):
             )
             # Drawn all the same: what comes after does not depend on it.
             turns = turns if self._turning else None
-        own = self.blend * torch.rand(count, generator=self.generator) if self.blend else None
+        own = None
+        if self.blend:
+            own = self.blend * torch.rand(count, dtype=torch.float32, generator=self.generator)
         outside = torch.full_like(rows, -1)
         if self.pool_size:
             pooled = self.pool(images.device).take(count)
-            share = torch.zeros(count) if own is None else own
+            share = torch.zeros(count, dtype=torch.float32) if own is None else own
             return DisMixDraws(
                 rows, outside, share, pooled.fell_back, known, None, turns, pooled, own
             )
@@ -334,6 +332,16 @@ class DisMix(PooledMixer):
             f"num_ranks={self.num_ranks}, p={self.p:g}, policies={', '.join(self.maker.policies)},"
             f" pairing={self.pairing}, stored={len(self.engine.store)}{pool}"
         )
+
+
+def _checked_rows(rows: Tensor, batch: int) -> Tensor:
+    """Return rows (B,), or say that they count no images; a mask would name rows 0 and 1."""
+    if rows.shape != (batch,) or rows.is_floating_point() or rows.dtype == torch.bool:
+        raise DisMixError(
+            f"rows must be whole numbers ({batch},), got {rows.dtype} {tuple(rows.shape)}",
+            cure="give the position of each image in the training split, -1 where it is not in it",
+        )
+    return rows
 
 
 def _check_turning(flips: Any, max_degrees: float) -> None:

@@ -125,7 +125,7 @@ class GuidedMixup(PairMixer):
 
     def draw_lam(self, count: int) -> Tensor:
         """Return a half for all: the pictures decide."""
-        return torch.full((count,), 0.5)
+        return torch.full((count,), 0.5, dtype=torch.float32)
 
     def maps(
         self, images: Tensor, target: OrdinalTarget, access: ModelAccess

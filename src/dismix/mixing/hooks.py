@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from dismix.errors import DisMixError
-from dismix.mixing.base import Draws
+from dismix.mixing.base import Draws, ModelAccess
 from dismix.mixing.pairs import RowMixer
 from dismix.registry import near_names
 from dismix.transfer import onto
@@ -137,8 +137,9 @@ class HiddenMixer(RowMixer):
         self.disarm()
         self._armed = [OneShot(model, name, mixing, batch)]
 
-    def needed_model(self, model: nn.Module | None) -> nn.Module:
+    def needed_model(self, access: ModelAccess) -> nn.Module:
         """Return the model whose layers can be mixed, or say that one is needed."""
+        model = access.needed_model(self.method, "whose features it mixes")
         if isinstance(model, nn.parallel.DistributedDataParallel):
             model = model.module
         if hasattr(model, "_orig_mod"):
@@ -146,11 +147,6 @@ class HiddenMixer(RowMixer):
             raise DisMixError(
                 f"{self.method} cannot mix inside what torch.compile(model) returned",
                 cure="use model.compile() instead, or another mixer",
-            )
-        if model is None:
-            raise DisMixError(
-                f"{self.method} mixes inside a model and got none",
-                cure="call mix(images, targets, model=model)",
             )
         return model
 

@@ -28,9 +28,23 @@ from dismix.labels import OrdinalTarget
 from dismix.mixing.mapped import MappedRecords
 from dismix.mixing.records import Sources, read_records, record_type
 
-FORMAT = 2
+FORMAT, DIGEST_BYTES = 2, 32
 FOLDER, CODES, TARGETS, INDEX = "latents", "codes.bin", "targets.safetensors", "index.json"
 ENCODE = "encode the training split with `dismix mix encode RUN`"
+
+
+def _content(digest: str) -> bytes:
+    """Return the bytes of a digest; "" is that of a file that could not be read."""
+    try:
+        content = bytes.fromhex(digest)
+    except (TypeError, ValueError):
+        content = b"?"
+    if len(content) not in (0, DIGEST_BYTES):
+        raise DisMixError(
+            f"'{digest}' is no digest of an image file",
+            cure="give dismix.data.digest.file_digest(path) of each file",
+        )
+    return content
 
 
 def _alike(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> bool:
@@ -147,7 +161,7 @@ class LatentStore:
         places: dict[bytes, list[int]] = {}
         for row, content in enumerate([] if self.images is None else self.images.numpy()):
             places.setdefault(bytes(content), []).append(row)
-        found = [places.get(bytes.fromhex(digest), []) for digest in digests]
+        found = [places.get(_content(digest), []) for digest in digests]
         if target is not None:
             # The same picture may be there twice, with other labels.
             laws, own = target.probs.cpu().numpy(), self.target.probs.numpy()

@@ -74,14 +74,15 @@ class ManifoldMixup(HiddenMixer):
 
     def draw_more(self, images: Tensor, draws: Draws) -> Draws:
         """Draw the layer."""
-        return LayerDraws(**vars(draws), layer=float(torch.rand(1, generator=self.generator)))
+        layer = torch.rand(1, dtype=torch.float32, generator=self.generator)
+        return LayerDraws(**vars(draws), layer=float(layer))
 
     def blend(
         self, images: Tensor, target: OrdinalTarget, draws: Draws, access: ModelAccess
     ) -> Blend:
         """Mix the images, or arm the layer that was drawn."""
         assert isinstance(draws, LayerDraws)
-        model = self.needed_model(access.model)
+        model = self.needed_model(access)
         names = self.layers if self.layers is not None else spread_layers(hidden_layers(model), 2)
         places = ([None] if self.include_input else []) + list(names)
         if not places:

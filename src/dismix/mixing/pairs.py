@@ -108,8 +108,8 @@ def assemble(
     out = OrdinalTarget(probs, target.clean & ~mixed)
     mask = None
     if blend.mask is not None:
-        whole = torch.ones(batch, *blend.mask.shape[1:], device=device)
-        mask = whole.index_copy(0, rows, blend.mask.float())
+        shown = blend.mask.float()
+        mask = shown.new_ones(batch, *shown.shape[1:]).index_copy(0, rows, shown)
     fell_back = torch.zeros_like(mixed).index_copy(0, rows, onto(draws.fell_back, device))
     info = MixInfo(
         method, lam, index, mixed, target, out, mask,

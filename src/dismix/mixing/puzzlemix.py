@@ -121,7 +121,7 @@ def puzzle_energy(
         leave = leave + F.pad((cost[:, 0, 1] + cost[:, 0, 0]) / 2, near)
         leave = leave + F.pad((cost[:, 1, 0] + cost[:, 0, 0]) / 2, far)
     edges = [(c[:, 1, 0] + c[:, 0, 1] - c[:, 1, 1] - c[:, 0, 0]) / 2 + beta for c in (down, right)]
-    share = 1 - torch.arange(weights.labels, device=own.device) / steps
+    share = 1 - torch.arange(weights.labels, device=own.device, dtype=own.dtype) / steps
     choose = torch.tensor([comb(steps, k) for k in range(weights.labels)], device=own.device)
     part = lam[:, None].to(own)
     law = choose * part ** (share * steps) * (1 - part) ** ((1 - share) * steps)

@@ -91,7 +91,7 @@ class ResizeMix(PairMixer):
 
     def draw_lam(self, count: int) -> Tensor:
         """Draw the side of the copy; the ratio is what its area leaves."""
-        side = torch.rand(count, generator=self.generator)
+        side = torch.rand(count, dtype=torch.float32, generator=self.generator)
         side = self.scope.low + side * (self.scope.high - self.scope.low)
         return 1 - side**2
 

@@ -11,7 +11,7 @@ when its smooth part is taken away.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -47,7 +47,25 @@ class Saliency:
 def soft_cross_entropy(model: nn.Module, images: Tensor, targets: Tensor | OrdinalTarget) -> Tensor:
     """Return the mean cross-entropy with soft targets; the loss used when none is given."""
     probs = targets.probs if isinstance(targets, OrdinalTarget) else targets
-    return -(probs * F.log_softmax(model(images).float(), 1)).sum(1).mean()
+    cure = "give the mixer the loss of this head as loss_fn=, or a saliency_fn="
+    scores = class_scores(model(images), probs.shape, cure)
+    return -(probs * F.log_softmax(scores, 1)).sum(1).mean()
+
+
+def class_scores(scores: Any, expected: Sequence[int], cure: str) -> Tensor:
+    """Return what a model gave in float32, or say that it is not one score for each rank.
+
+    Args:
+        scores: Output of a model. An ordinal head gives C-1 numbers, or 1, which would be broadcast
+            silently to a loss whose gradient is zero.
+        expected: (B, C).
+        cure: What to give where the head is another.
+    """
+    if isinstance(scores, Tensor) and tuple(scores.shape) == tuple(expected):
+        return scores.float()
+    kind = f"something of type {type(scores).__name__}"
+    found = tuple(scores.shape) if isinstance(scores, Tensor) else kind
+    raise DisMixError(f"the model gives {found}, not class scores {tuple(expected)}", cure=cure)
 
 
 def default_loss(model: nn.Module, images: Tensor, targets: Tensor | OrdinalTarget) -> Tensor:
@@ -196,15 +214,12 @@ def find_saliency(
                 cure="return one map (H, W) for each image",
             )
         return Saliency(maps.detach().float().abs())
-    if access.model is None:
-        place = " in a data loader's worker" if torch.utils.data.get_worker_info() else ""
-        raise DisMixError(
-            f"{method} needs a model to find what matters in the images, and got none{place}",
-            cure="call mix(images, targets, model=model) in the training loop, or give"
-            " saliency_fn, for example dismix.mixing.spectral_saliency",
-        )
+    model = access.needed_model(
+        method, "to find what matters in the images",
+        ", or give saliency_fn, for example dismix.mixing.spectral_saliency",
+    )  # fmt: skip
     return gradient_saliency(
-        access.model, images, shown, access.loss_fn, keep_loss=keep_loss, precision=precision,
+        model, images, shown, access.loss_fn, keep_loss=keep_loss, precision=precision,
         scale=access.saliency_scale,
     )  # fmt: skip
 

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from dismix.errors import DisMixError
+from dismix.given_numbers import given_numbers
 from dismix.labels import OrdinalTarget
+from dismix.mixing.base import Targets
 from dismix.mixing.streams import process_count, process_number
 from dismix.seeds import rng_of
 
@@ -24,7 +26,8 @@ class OrdinalPairSampler(torch.utils.data.Sampler[list[int]]):
     training share the batches out; where these do not come out even some are met twice.
 
     Args:
-        target: Targets of the whole training split.
+        target: Targets of the whole training split: an ``OrdinalTarget``, whole numbers (N,) or
+            probabilities (N, C).
         batch_size: Even.
         sigma: C-Mixup's kernel in ranks; None pairs adjacent ranks only.
         seed: With the epoch it fixes the order, see :meth:`set_epoch`. The same in all processes.
@@ -42,7 +45,7 @@ class OrdinalPairSampler(torch.utils.data.Sampler[list[int]]):
 
     def __init__(
         self,
-        target: OrdinalTarget,
+        target: Targets,
         batch_size: int,
         *,
         sigma: float | None = 1.0,
@@ -52,6 +55,7 @@ class OrdinalPairSampler(torch.utils.data.Sampler[list[int]]):
     ) -> None:
         if batch_size < 2 or batch_size % 2:
             raise DisMixError(f"batch_size is {batch_size}", cure="give an even number")
+        target = _coerced(target)
         self.hard, self.batch_size, self.seed, self.epoch = target.hard.cpu(), batch_size, seed, 0
         self.rank, self.world_size = rank, world_size
         if rank is not None and world_size is not None:
@@ -107,6 +111,15 @@ class OrdinalPairSampler(torch.utils.data.Sampler[list[int]]):
                 chosen = (chosen + 1) % len(members)
             partners[i] = members[chosen]
         return partners
+
+
+def _coerced(target: Targets) -> OrdinalTarget:
+    """Return targets up to the highest rank there is; nobody is paired with higher ones."""
+    if isinstance(target, OrdinalTarget):
+        return target
+    given = given_numbers(target, "targets")
+    ranks = given.shape[1] if given.ndim == 2 else max([1, *given.flatten().long().tolist()]) + 1
+    return OrdinalTarget.coerce(given, ranks)
 
 
 def rank_table(counts: Tensor, sigma: float | None) -> Tensor:

@@ -77,6 +77,12 @@ class OwnStream(nn.Module):
         if generator is None:
             self._process = process_number()
             generator = rng_of(seed, self._process)
+        elif not isinstance(generator, torch.Generator) or generator.device.type != "cpu":
+            kind = getattr(generator, "device", type(generator).__name__)
+            raise DisMixError(
+                f"generator must be a torch.Generator of the CPU, got {kind}",
+                cure="give torch.Generator().manual_seed(0), or a seed= instead",
+            )
         self.generator = generator
 
     def reseed(self, *seeds: int) -> None:

@@ -24,7 +24,7 @@ from dismix.mixing.base import Draws, Mixer, ModelAccess
 from dismix.mixing.info import Mixed
 from dismix.mixing.pairs import PairMixer
 from dismix.mixing.registry import create_mixer
-from dismix.mixing.saliency import undisturbed
+from dismix.mixing.saliency import class_scores, undisturbed
 
 
 def corrected_ratio(
@@ -61,10 +61,11 @@ def corrected_ratio(
     return first / (first + second)
 
 
-def _probabilities(model: nn.Module, images: Tensor) -> Tensor:
+def _probabilities(model: nn.Module, images: Tensor, num_ranks: int) -> Tensor:
     """Return class probabilities (B, C) of one of our graders or of any classifier."""
     model = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
     grade: Any = getattr(model, "grade", None)
+    expected = len(images), num_ranks
     if grade is not None:
         if getattr(model, "uses_reference", False) and not getattr(model, "reference", None):
             raise DisMixError(
@@ -73,8 +74,9 @@ def _probabilities(model: nn.Module, images: Tensor) -> Tensor:
                 cure="use another mixer with this grader",
             )
         found: Tensor = grade(images).probabilities
-        return found.float()
-    return F.softmax(model(images).float(), 1)
+        return class_scores(found, expected, "give a grader of the same ranks")
+    cure = "give a model that does (logarithms of probabilities will do), or use another mixer"
+    return F.softmax(class_scores(model(images), expected, cure), 1)
 
 
 class SUMix(Mixer):
@@ -157,16 +159,13 @@ class SUMix(Mixer):
 
     @torch.no_grad()
     def _corrected(self, images: Tensor, mixed: Mixed, access: ModelAccess) -> Tensor:
-        if access.model is None:
-            raise DisMixError(
-                "sumix needs a model to look at the mixes and got none",
-                cure="call mix(images, targets, model=model)",
-            )
+        model = access.needed_model(self.method, "to look at the mixes")
         info = mixed.info
         rows = info.mixed.nonzero().squeeze(1)
         partner = info.index[rows]
-        with undisturbed(access.model):
-            probs = _probabilities(access.model, torch.cat([images, mixed.images[rows]]))
+        shown = torch.cat([images, mixed.images[rows]])
+        with undisturbed(model):
+            probs = _probabilities(model, shown, info.sources.num_ranks)
         clean, mixes = probs[: len(images)], probs[len(images) :]
         hard = info.sources.hard
         ratio = corrected_ratio(
