@@ -11,7 +11,7 @@ grade as there are), "best" (least cost on the images it is fitted on) and "aver
 resampled sets, averaged: what `dismix.graders.cut_points` does). "mode" takes the most probable
 rank of the grader's law, of equal ones the nearest to the expected rank, and fits nothing. "auto"
 takes averaged cut points where they are surely better than the mode on parts of the images held out
-from fitting, else the mode.
+from fitting, else the mode; "auto 0" where they are better at all, "auto 2" by two standard errors.
 
 With ``--laws FOLDER`` what a trained grader says is kept there, and not trained again.
 """
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from dismix.atomic import replacing, write_text
 from dismix.data.manifest import read_manifest
 from dismix.generator.images import load_split
-from dismix.graders.cut_points import best_cuts, choose_cuts, fit_cuts, nearest_cuts
+from dismix.graders.cut_points import SURELY, best_cuts, choose_cuts, fit_cuts, nearest_cuts
 from dismix.graders.evaluation import grade_split
 from dismix.graders.grades import decided
 from dismix.graders.saving import load_grader
@@ -62,7 +62,9 @@ RULES: dict[str, Rule] = {
         torch.from_numpy(places), torch.from_numpy(grades), ranks
     ).numpy(),
 }
-MODE, AUTO = "mode", "auto"
+MODE = "mode"
+#: Standard errors by which cut points must be better than the mode.
+AUTO = {"auto": SURELY, "auto 0": 0.0, "auto 2": 2.0}
 
 
 def labels(name: str, fit: Said, held: Said) -> Array:
@@ -72,9 +74,11 @@ def labels(name: str, fit: Said, held: Said) -> Array:
     if name in RULES:
         return np.asarray((others[:, None] >= RULES[name](places, grades, ranks)).sum(1))
     cuts = torch.full((ranks - 1,), torch.nan)
-    if name == AUTO:
+    if name in AUTO:
         mode = majority_rank(torch.from_numpy(laws))
-        cuts = choose_cuts(torch.from_numpy(places), mode, torch.from_numpy(grades), ranks)
+        cuts = choose_cuts(
+            torch.from_numpy(places), mode, torch.from_numpy(grades), ranks, surely=AUTO[name]
+        )
     return decided(torch.from_numpy(their_laws), torch.from_numpy(others), cuts).numpy()
 
 
@@ -84,7 +88,7 @@ def compare(said: Said, sizes: list[int], times: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for size in (s for s in sizes if s <= half):
         rng = np.random.default_rng(0)
-        scores: dict[str, list[tuple[float, float]]] = {name: [] for name in (*RULES, MODE, AUTO)}
+        scores: dict[str, list[tuple[float, float]]] = {name: [] for name in (*RULES, MODE, *AUTO)}
         for _ in range(times):
             order = rng.permutation(len(said[0]))
             fit, held = (tuple(a[rows] for a in said) for rows in (order[:size], order[half:]))

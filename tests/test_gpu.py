@@ -9,6 +9,8 @@ import torch
 from dismix.accelerators import make_accelerator
 from dismix.background import background
 from dismix.data.batches import Batches
+from dismix.data.phantom import PhantomSpec
+from dismix.data.phantom.build import build_phantom
 from dismix.generator.checkpoint import load_training, save_training
 from dismix.generator.config import GeneratorConfig
 from dismix.generator.conv_relu import conv_relu, cudnn_fuses
@@ -16,6 +18,9 @@ from dismix.generator.fast_decode import FastDecoder
 from dismix.generator.model import Generator
 from dismix.generator.recipe_choice import choose_recipe
 from dismix.generator.steps import Steps
+from dismix.graders.base import Grader
+from dismix.graders.settings import choose_settings
+from dismix.graders.start_run import train_grader
 from dismix.labels import OrdinalTarget
 from dismix.mixing.dismix import DisMix
 from dismix.mixing.encoding import encode_split
@@ -164,3 +169,20 @@ def test_one_share_for_the_whole_batch() -> None:
     made, _ = Mixup(3, p=1.0, lam_mode="batch")(images, labels.cuda())
     wanted, _ = Mixup(3, p=1.0, lam_mode="batch")(images.cpu(), labels)
     torch.testing.assert_close(made.cpu(), wanted)
+
+
+@pytest.mark.parametrize("method", ["poe", "gol", "mwr", "rnc", "ord2seq", "cloc"])
+def test_graders_are_trained_and_judged_here(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What validation fits, cut points among it, meets tensors of the GPU and of the CPU."""
+    monkeypatch.setenv("DISMIX_CACHE", str(tmp_path / "cache"))
+    knees = PhantomSpec(size=32, train=48, val=30, test=12)
+    build_phantom(knees, tmp_path / "knees")
+    changes = {"backbone": "tiny", "epochs": 2, "batch_size": 16, "size": 32}
+    settings = choose_settings(method, changes=changes)
+    run = tmp_path / "run"
+    train_grader(tmp_path / "knees" / "manifest.csv", run, settings)
+    grader = Grader.load(run, "cuda")
+    images = torch.zeros(3, 1, 32, 32, dtype=torch.uint8, device="cuda")
+    assert grader.predict(images).label.shape == (3,)

@@ -238,8 +238,16 @@ def test_what_users_hold_numbers_in_is_read_with_its_gaps() -> None:
     object_rows = np.array([[1, None], [2, 3]], dtype=object)
     for votes in ([[1, None], [2, 3]], object_rows, table, table.astype(float)):
         assert OrdinalTarget.from_votes(votes, 5) == wanted
-    column = pd.Series([1, 0])
-    assert OrdinalTarget.from_labels(column, 3) == OrdinalTarget.from_labels([1, 0], 3)
+    grades = np.array([1, 0])
+    for column in (
+        pd.Series(grades),
+        pd.Categorical(grades),
+        grades[::-1][::-1],
+        grades.astype(">i4"),
+    ):
+        assert OrdinalTarget.from_labels(column, 3) == OrdinalTarget.from_labels([1, 0], 3)
+    assert OrdinalTarget.from_labels(pd.Series([1, 0], dtype="category"), 3).hard.tolist() == [1, 0]
+    assert OrdinalTarget.from_labels(grades[::-1], 3).hard.tolist() == [0, 1]
     for laws in ([[0.5, 0.5], [1, 0]], np.array([[0.5, 0.5], [1, 0]])):
         assert OrdinalTarget.from_probs(laws).rank.tolist() == [0.5, 0.0]
 
@@ -254,6 +262,9 @@ def test_what_users_hold_numbers_in_is_read_with_its_gaps() -> None:
         (lambda: OrdinalTarget.from_votes([[1, 2], [1]], 5), "votes have rows of unequal lengths"),
         (lambda: OrdinalTarget.from_votes([[object()]], 5), "votes must be numbers, got object"),
         (lambda: OrdinalTarget.from_labels([1], 5.0), "number of ranks must be whole, got 5.0"),
+        (lambda: OrdinalTarget.from_labels([1], None), "number of ranks must be whole, got None"),
+        (lambda: OrdinalTarget.from_labels([b"1"], 5), "labels must be numbers, got b'1'"),
+        (lambda: OrdinalTarget.from_votes(np.array([[2, 255]], "uint8"), 3), "vote 255 is outside"),
         (lambda: OrdinalTarget.from_labels([1, 0], 5)[0], r"target\[\[0\]\] is a batch of one"),
     ],
 )

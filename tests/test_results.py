@@ -30,6 +30,7 @@ DATA = re.compile(r"<!-- data: (\S+) -->\n((?:\|.*\n)+)")
 RANKS = re.compile(r"<!-- ranks: (\S+) -->\n((?:\|.*\n)+)")
 FOLDS = re.compile(r"<!-- folds: (\S+) -->\n((?:\|.*\n)+)")
 DECISIONS = re.compile(r"<!-- decisions: (.+) -->\n((?:\|.*\n)+)")
+AUTO = re.compile(r"<!-- auto: (.+) -->\n((?:\|.*\n)+)")
 ALONE = re.compile(r"<!-- alone: (.+) -->\n((?:\|.*\n)+)")
 POLICIES = re.compile(r"<!-- policies: (\S+) -->\n((?:\|.*\n)+)")
 
@@ -238,21 +239,45 @@ def test_what_decides_best_is_in_the_records() -> None:
             for size, rules in record[method].items():
                 cells = [
                     f"{100 * rules[rule]['accuracy']:.1f} / {rules[rule]['mae']:.3f}"
-                    for rule in ("nearest", "averaged", "mode")
+                    for rule in ("nearest", "averaged", "mode", "auto")
                 ]
                 wanted.append([name[record["data"][0]], method, size, *cells])
+                found = {rule: 100 * values["accuracy"] for rule, values in rules.items()}
                 gains.append([
-                    100 * (rules["mode"]["accuracy"] - rules["averaged"]["accuracy"]),
+                    found["mode"] - found["averaged"],
                     rules["averaged"]["mae"] - rules["mode"]["mae"],
+                    *(found["mode"] - found[rule] for rule in ("auto", "auto 0", "auto 2")),
                 ])  # fmt: skip
     rows = [[c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines()][2:]
     assert rows == wanted
-    hits, errors = ([gain[i] for gain in gains] for i in (0, 1))
+    hits, errors, lost, at_once, late = ([gain[i] for gain in gains] for i in range(5))
     page = " ".join(page.split())
     assert f"more hits than cut points in {sum(h > 0 for h in hits)} of the {len(hits)}" in page
     assert f"by {mean(hits):.1f} points in the mean" in page
     assert f"the smaller error in {sum(e > 0 for e in errors)}." in page
     assert sum(h < -0.5 for h in hits) == 1
+    assert f"it has {max(lost):.1f} points fewer hits than the mode at most, and" in page
+    assert f"and {mean(lost):.1f} in the mean." in page
+    assert f"photographs lose up to {max(at_once):.1f} points to the mode" in page
+    assert max(map(abs, late)) < 0.2
+
+
+def test_what_validation_chooses_on_drawings_is_in_the_records() -> None:
+    page = (RESULTS / "graders" / "README.md").read_text(encoding="utf-8")
+    ((folders, text),) = AUTO.findall(page)
+    names = {"mode": ("mode",), "cut points": ("fitted", "rank"), "auto": ("auto",)}
+    rows = [[c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines()][2:]
+    assert [row[0] for row in rows] == [*names]
+    for name, *cells in rows:
+        wanted = []
+        for folder in folders.split():
+            for method in ("poe", "gol"):
+                places = [RESULTS / folder / f"{method}-{end}.json" for end in names[name]]
+                (file,) = (place for place in places if place.is_file())
+                record = json.loads(file.read_text(encoding="utf-8"))
+                assert record["options"]["method"] == method
+                wanted.append(f"{100 * record['test']['accuracy']:.1f}")
+        assert cells == wanted
 
 
 def test_the_rules_of_choosing_are_those_of_the_records() -> None:

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 #: How torch tells of an error in a worker: a line on the worker, and a whole traceback.
-_IN_A_WORKER = re.compile(r"^Caught \w+ in (.+?)\.\n.*DisMixError: (.+)$", re.DOTALL)
+_IN_A_WORKER = re.compile(r"^Caught \w+ in (.+?)\.\n.*DisMixError: ([^\n]+)", re.DOTALL)
 
 
 class DisMixError(Exception):

@@ -29,11 +29,19 @@ def given_numbers(values: Any, noun: str) -> Tensor:
         return values
     if hasattr(values, "to_numpy"):
         # A column or a table of pandas, which need not be there.
-        values = np.array(values.to_numpy(na_value=float("nan")))
+        values = np.array(_column(values))
     try:
         return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
         return _with_gaps(values, noun)
+
+
+def _column(values: Any) -> Any:
+    try:
+        return values.to_numpy(na_value=float("nan"))
+    except (TypeError, ValueError):
+        # Categories of whole numbers have no place for NaN; other libraries no such argument.
+        return np.asarray(values)
 
 
 def _with_gaps(values: Any, noun: str) -> Tensor:
@@ -44,10 +52,13 @@ def _with_gaps(values: Any, noun: str) -> Tensor:
         raise DisMixError(
             f"{noun} have rows of unequal lengths", cure="fill gaps with None or NaN"
         ) from error
-    words = [value for value in array.flat if isinstance(value, str)]
+    if array.dtype.kind in "iu":
+        # Reversed, or of another byte order: torch takes neither.
+        return torch.from_numpy(array.astype(np.int64))
+    words = [value for value in array.ravel().tolist() if isinstance(value, str | bytes)]
     if words:
         raise DisMixError(
-            f"{noun} must be numbers, got '{words[0]}'",
+            f"{noun} must be numbers, got {words[0]!r}",
             cure="number the ranks from 0 in their order: [ranks.index(name) for name in names]",
         )
     if array.ndim == 0:

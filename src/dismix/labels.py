@@ -122,6 +122,9 @@ class OrdinalTarget:
             num_ranks: C.
         """
         votes = given_numbers(votes, "votes")
+        if not votes.is_floating_point():
+            # A byte of 255 is no -1.
+            votes = votes.long()
         if votes.ndim != 2:
             raise DisMixError(f"votes must be (B, A), got {_shape(votes)}")
         voted = ~votes.isnan() if votes.is_floating_point() else votes != -1
@@ -279,7 +282,7 @@ def _shape(tensor: Tensor) -> str:
 
 def _check_range(values: Tensor, num_ranks: int, noun: str, *, gap: str = "") -> None:
     """Raise for values outside 0..C-1; ``gap`` is how to write one that is not known."""
-    if isinstance(num_ranks, float | str):
+    if num_ranks is None or isinstance(num_ranks, float | str):
         raise DisMixError(
             f"the number of ranks must be whole, got {num_ranks!r}", cure="give an int"
         )

@@ -322,7 +322,7 @@ def test_overhead_is_measured_or_taken_from_wall_times(tmp_path):
     found = {o.mixer: o for o in overheads(study)}
     assert [*found] == ["none", "mixup", "dismix"]
     assert found["dismix"].percent == pytest.approx(30)
-    assert "side by side are left out" in overhead_table(study).notes[0]
+    assert "runs that ran side by side are left out" in overhead_table(study).notes[0]
     assert "Some ran side by side" in budget_table(study).notes[0]
     lab.overhead("idrid", "gol", "mixup")
     study = read_study(tmp_path)

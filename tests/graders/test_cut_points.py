@@ -161,9 +161,14 @@ def test_cut_points_are_chosen_where_they_are_surely_better(seed):
 
 
 def test_few_images_leave_the_decision_to_the_law():
-    grade = torch.arange(LEAST) % 3
-    found = [choose_cuts(grade[:n], 0 * grade[:n], grade[:n], 3) for n in (0, LEAST - 1, LEAST)]
-    assert [bool(cuts.isnan().all()) for cuts in found] == [True, True, False]
+    """Of fewer than that, the parts to fit on would be too small to be fitted on."""
+    enough = LEAST * PARTS // (PARTS - 1)
+    grade = torch.arange(enough) % 3
+    # Places that half-way cut points would all call 1.
+    place, mode = 0.9 + 0.1 * grade, torch.ones_like(grade)
+    for n, chosen in ((0, False), (LEAST, False), (enough - 1, False), (enough, True)):
+        cuts = choose_cuts(place[:n], mode[:n], grade[:n], 3)
+        assert bool(cuts.isnan().all()) != chosen
 
 
 @pytest.mark.parametrize("method", ["poe", "gol"])
@@ -195,6 +200,7 @@ def test_the_authors_decide_by_rank(method):
     assert (chosen.hparams["decide"], chosen.cuts) == ("rank", "nearest")
     fitted = choose_settings(method, changes={"decide": "rank"})
     assert fitted.cuts == "fitted"
+    assert choose_settings(method, "reference", {"decide": "auto"}).cuts == "fitted"
 
 
 def test_only_those_that_need_them_have_the_setting():

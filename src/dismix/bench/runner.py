@@ -89,7 +89,7 @@ def run_study(
         forget_failures(folder, [*study.generators])
     options = {
         "folder": str(folder.root), "work": str(folder.work), "cpu": cpu, "keep": keep,
-        "retry": retry_failed, "at_once": engine.at_once,
+        "retry": retry_failed, "at_once": min(engine.at_once, max(1, len(todo))),
     }  # fmt: skip
     jobs = _jobs(study, todo, folder, options, parallel=engine.at_once > 1)
     watch = _Watch(study, folder, todo, engine.at_once, minutes, cost or {}, progress)

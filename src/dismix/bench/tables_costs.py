@@ -162,7 +162,9 @@ def overhead_table(study: Study) -> Table | None:
         else "From the wall times of the runs above; nothing was measured apart."
     )
     if any(_side_by_side(r) for r in _usual(study)):
-        note += " Times of runs that ran side by side are left out."
+        note += " Training times of runs that ran side by side are left out."
+    if any(r.kind == "overhead" and _side_by_side(r) for r in study.records):
+        note += " Some of those that measure ran side by side, which lengthens both sides."
     columns = ("data set", "grader", "mixer", "extra time", "training", "generator, once")
     return Table(
         "overhead", "Training time beyond that without mixing",

@@ -33,8 +33,14 @@ def about_images(
         >>> about_images(["mild", "severe"], 64, grey=True)["grey"]
         True
     """
-    names = tuple(str(name) for name in ranks)
-    meta = ManifestMeta(names, equalize=equalize, grey=grey, bits=bits, fit=fit)
+    names = (ranks,) if isinstance(ranks, str) else tuple(str(name) for name in ranks)
+    if len({*names}) < max(2, len(names)):
+        raise DisMixError(
+            f"{[*names]} are no ranks", cure="name two or more, each once, low to high"
+        )
+    if not isinstance(size, int) or size < 1:
+        raise DisMixError(f"{size!r} is no size", cure="give the pixels of a side, as 256")
+    meta = ManifestMeta(names, equalize=bool(equalize), grey=bool(grey), bits=bits, fit=fit)
     return {"ranks": [*names], "size": int(size), **reading_of(meta)}
 
 
@@ -68,4 +74,8 @@ def require_grader(grader: object) -> None:
             raise DisMixError(
                 f"'{grader}' is of type {kind}, no grader", cure="give Grader.load of that path"
             )
-        raise DisMixError(f"a {kind} is no grader", cure="give one from create_grader or load")
+        inside = [name for name in ("_orig_mod", "module") if hasattr(grader, name)]
+        cure = "give one from create_grader or load"
+        if inside:
+            cure = f"give what is in it, its .{inside[0]}"
+        raise DisMixError(f"a {kind} is no grader", cure=cure)

@@ -92,7 +92,14 @@ def fit_cuts(rank: Tensor, grade: Tensor, num_ranks: int, seed: int = 0) -> Tens
     return torch.from_numpy(np.mean(found, axis=0)).float()
 
 
-def choose_cuts(rank: Tensor, mode: Tensor, grade: Tensor, num_ranks: int, seed: int = 0) -> Tensor:
+def choose_cuts(
+    rank: Tensor,
+    mode: Tensor,
+    grade: Tensor,
+    num_ranks: int,
+    seed: int = 0,
+    surely: float = SURELY,
+) -> Tensor:
     """Return cut points (C-1,), or NaN where the mode is as good a grade.
 
     Cut points are fitted on four fifths of the images and judged on the others, in turn, by what
@@ -105,6 +112,7 @@ def choose_cuts(rank: Tensor, mode: Tensor, grade: Tensor, num_ranks: int, seed:
         grade: (N,) known grades.
         num_ranks: C.
         seed: Of the parts and of the resamples.
+        surely: Standard errors by which cut points must be better.
 
     Example:
         >>> grade = torch.arange(60) % 3
@@ -113,17 +121,19 @@ def choose_cuts(rank: Tensor, mode: Tensor, grade: Tensor, num_ranks: int, seed:
         >>> choose_cuts(grade + 0.4, grade, grade, 3)
         tensor([nan, nan])
     """
+    rank, mode, grade = rank.cpu(), mode.cpu(), grade.cpu()
     near = first_cuts(num_ranks, "auto")
-    if len(rank) < LEAST:
+    # Of fewer, too few would be left to fit on when a part is held out.
+    if len(rank) < LEAST * PARTS / (PARTS - 1):
         return near
     part = np.random.default_rng(seed).permutation(len(rank)) % PARTS
     gain = torch.zeros(len(rank), dtype=torch.float64)
     for number in range(PARTS):
-        held = torch.from_numpy(part == number).to(rank.device)
+        held = torch.from_numpy(part == number)
         cuts = fit_cuts(rank[~held], grade[~held], num_ranks, seed)
         found = decide(rank[held], cuts)
-        gain[held.cpu()] = (_cost(mode[held], grade[held]) - _cost(found, grade[held])).cpu()
-    if gain.mean() <= SURELY * gain.std() / len(gain) ** 0.5:
+        gain[held] = _cost(mode[held], grade[held]) - _cost(found, grade[held])
+    if gain.mean() <= surely * gain.std() / len(gain) ** 0.5:
         return near
     return fit_cuts(rank, grade, num_ranks, seed)
 

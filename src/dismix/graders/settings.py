@@ -172,8 +172,10 @@ def _cuts(
         _require_by_rank(method, hparams, cuts)
         return {"cuts": cuts}
     make = GRADERS[method].make
-    if make.decides_by_rank(make_config(make.config_type, hparams)):
-        return {"cuts": "nearest" if preset == "reference" else "fitted"}
+    config = make_config(make.config_type, hparams)
+    if make.decides_by_rank(config):
+        nearest = preset == "reference" and getattr(config, "decide", "rank") == "rank"
+        return {"cuts": "nearest" if nearest else "fitted"}
     return {}
 
 

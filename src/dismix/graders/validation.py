@@ -44,7 +44,8 @@ def _judge(
     grader = training.grader
     fit_reference(grader, train, val, weights=training.sample_weights)
     grades = grade_split(grader, val)
-    if training.settings.cuts == "fitted" and grader.by_rank:
+    asks = getattr(grader.config, "decide", "rank") == "auto"
+    if grader.by_rank and (asks or training.settings.cuts == "fitted"):
         grader.cuts.copy_(_cuts(grader, grades, val.target.hard))
         label = decided(grades.probabilities, grades.rank, grader.cuts.to(grades.rank.device))
         grades = replace(grades, label=label)
