@@ -458,6 +458,16 @@ def test_what_a_longer_training_gains_is_in_the_records() -> None:
     ours = long["cloc", "dismix"][0]
     assert f"missed by {68.4 - 100 * ours['accuracy']:.1f} points and" in page
     assert f"points and {ours['mae'] - 0.41:.3f} ranks. One seed" in page
+    report = (RESULTS / "bench" / "koa_48" / "report.md").read_text(encoding="utf-8")
+    assert "from -1.27 to +1.15 points" in page
+    assert "| lost | −1.27 to +1.15 | 1656 |" in report
+    first = " ".join((RESULTS.parent / "README.md").read_text(encoding="utf-8").split())
+    cells = {mixer: _cell([*seeds.values()])[:-4] for (_, mixer), seeds in long.items()}
+    assert cells["dismix"] == cells["mixup"]
+    assert f"DisMix has {cells['dismix']}, Mixup the same and no mixing {cells['none']}." in first
+    eyes = [*_runs(RESULTS / "bench" / "idrid")["cloc", "dismix"].values()]
+    missed = 66.0 - 100 * mean(metrics["accuracy"] for metrics in eyes)
+    assert f"missed by {missed:.1f} and {68.4 - 100 * ours['accuracy']:.1f} points" in first
     found = _last_epoch("koa_light_f16_fourth")
     assert f"{found['psnr_val']:.1f} dB, mixing accuracy {found['mixing_accuracy_val']:.2f}" in page
 

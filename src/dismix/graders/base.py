@@ -20,7 +20,7 @@ from dismix.errors import DisMixError
 from dismix.generator.precision import full_precision
 from dismix.graders.backbones import Backbone
 from dismix.graders.choices import check_settings
-from dismix.graders.cut_points import first_cuts
+from dismix.graders.cut_points import first_cuts, rule_of
 from dismix.graders.grades import Grades, expected_rank
 from dismix.graders.inputs import given_laws
 from dismix.graders.pixels import PixelCheck
@@ -150,7 +150,7 @@ class Grader(nn.Module, ABC):
         self.by_rank = self.decides_by_rank(self.config)
         self.backbone, self.num_ranks = backbone, num_ranks
         self.reference: dict[str, Tensor] = {}
-        self.register_buffer("cuts", first_cuts(num_ranks, getattr(self.config, "decide", "rank")))
+        self.register_buffer("cuts", first_cuts(num_ranks, rule_of(self.config)))
         self._draws: torch.Generator | None = None
         self._seed = 0
         self._check_pixels = PixelCheck()

@@ -15,7 +15,7 @@ images that they were not fitted on, else the mode (`choose_cuts`).
 Few images make a jagged choice: it is made on resampled sets and averaged.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -47,6 +47,12 @@ def nearest_cuts(num_ranks: int) -> Tensor:
         tensor([0.5000, 1.5000, 2.5000])
     """
     return torch.arange(num_ranks - 1) + 0.5
+
+
+def rule_of(config: Any) -> Decide:
+    """Return how a method decides: methods that have the choice name it ``decide``."""
+    rule: Decide = getattr(config, "decide", "rank")
+    return rule
 
 
 def first_cuts(num_ranks: int, decide: Decide) -> Tensor:
@@ -132,15 +138,15 @@ def choose_cuts(
         held = torch.from_numpy(part == number)
         cuts = fit_cuts(rank[~held], grade[~held], num_ranks, seed)
         found = decide(rank[held], cuts)
-        gain[held] = _cost(mode[held], grade[held]) - _cost(found, grade[held])
+        gain[held] = (_cost(mode[held], grade[held]) - _cost(found, grade[held])).double()
     if gain.mean() <= surely * gain.std() / len(gain) ** 0.5:
         return near
     return fit_cuts(rank, grade, num_ranks, seed)
 
 
-def _cost(label: Tensor, grade: Tensor) -> Tensor:
-    """Return what each decision (N,) costs."""
-    off = (label - grade).abs().double()
+def _cost(label: Any, grade: Any) -> Any:
+    """Return what each decision costs; tensors or arrays of one shape, or that broadcast."""
+    off = abs(label - grade)
     return (off > 0) + COST_OF_A_RANK * off
 
 
@@ -159,8 +165,7 @@ def best_cuts(
     """
     order = np.argsort(places, kind="stable")
     sorted_places, sorted_grades = places[order], grades[order]
-    off = np.abs(sorted_grades - np.arange(num_ranks)[:, None])
-    worth = (off == 0) - COST_OF_A_RANK * off
+    worth = -_cost(np.arange(num_ranks)[:, None], sorted_grades)
     # total[c, i]: of giving grade c to the first i images.
     total = np.concatenate([np.zeros((num_ranks, 1)), worth.cumsum(1)], axis=1)
     apart = np.concatenate([[True], np.diff(sorted_places) > 0, [True]])

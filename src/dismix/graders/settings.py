@@ -10,7 +10,7 @@ from dismix.errors import DisMixError
 from dismix.graders.backbones import TINY
 from dismix.graders.base import make_config
 from dismix.graders.choices import bounded, check_settings
-from dismix.graders.cut_points import Cuts
+from dismix.graders.cut_points import Cuts, rule_of
 from dismix.graders.registry import GRADERS, OptimizerName, Schedule
 from dismix.graders.selection import check_rules
 from dismix.registry import near_names
@@ -174,7 +174,7 @@ def _cuts(
     make = GRADERS[method].make
     config = make_config(make.config_type, hparams)
     if make.decides_by_rank(config):
-        nearest = preset == "reference" and getattr(config, "decide", "rank") == "rank"
+        nearest = preset == "reference" and rule_of(config) == "rank"
         return {"cuts": "nearest" if nearest else "fitted"}
     return {}
 
@@ -183,7 +183,7 @@ def _require_by_rank(method: str, hparams: Mapping[str, Any], cuts: Cuts) -> Non
     """Raise where cut points would change nothing, or are not what was asked for."""
     make = GRADERS[method].make
     config = make_config(make.config_type, hparams)
-    fits = cuts == "nearest" and getattr(config, "decide", "rank") == "auto"
+    fits = cuts == "nearest" and rule_of(config) == "auto"
     if make.decides_by_rank(config) and not fits:
         return
     who, cure = f"'{method}'", "leave it out"

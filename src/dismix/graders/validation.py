@@ -8,7 +8,7 @@ from torch import Tensor
 from dismix.generator.images import SplitImages
 from dismix.graders.averaging import AveragedState
 from dismix.graders.base import Grader
-from dismix.graders.cut_points import choose_cuts, fit_cuts
+from dismix.graders.cut_points import choose_cuts, fit_cuts, rule_of
 from dismix.graders.evaluation import fit_reference, grade_split, score
 from dismix.graders.grades import Grades, decided
 from dismix.graders.saving import plain_state
@@ -44,7 +44,7 @@ def _judge(
     grader = training.grader
     fit_reference(grader, train, val, weights=training.sample_weights)
     grades = grade_split(grader, val)
-    asks = getattr(grader.config, "decide", "rank") == "auto"
+    asks = rule_of(grader.config) == "auto"
     if grader.by_rank and (asks or training.settings.cuts == "fitted"):
         grader.cuts.copy_(_cuts(grader, grades, val.target.hard))
         label = decided(grades.probabilities, grades.rank, grader.cuts.to(grades.rank.device))
@@ -60,7 +60,7 @@ def _judge(
 
 def _cuts(grader: Grader, grades: Grades, known: Tensor) -> Tensor:
     """Return the cut points that suit images of known grades (N,), NaN where the mode does."""
-    if getattr(grader.config, "decide", "rank") == "auto":
+    if rule_of(grader.config) == "auto":
         mode = majority_rank(grades.probabilities)
         return choose_cuts(grades.rank, mode, known, grader.num_ranks)
     return fit_cuts(grades.rank, known, grader.num_ranks)
